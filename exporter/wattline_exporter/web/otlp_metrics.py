@@ -43,6 +43,10 @@ EVERY_S = 60.0
 MAX_POINTS = 10_000
 """Points in one request: about 2 MB before compression."""
 FINISH_WITHIN_S = 5.0
+MAX_CAUSES = 16
+"""Causes of failure that are logged until a request succeeds: a server may name a new one, such as
+a number of the request, each time.
+"""
 
 Instrument = Literal["counter", "updowncounter", "gauge"]
 log = logging.getLogger(__name__)
@@ -114,7 +118,7 @@ class OtlpMetrics(Service):
         own = {"host.name": host, "service.name": "wattline", "service.instance.id": host}
         self._resource = Resource(own).merge(OTELResourceDetector().detect())
         self._thread = ThreadPoolExecutor(1, "otlp")
-        self._failures = _FirstOfEachCause()
+        self._failures = FirstOfEachCause()
         logger = logging.getLogger(OTLPMetricExporter.__module__)
         logger.setLevel(logging.ERROR)  # retries are warnings
         logger.addFilter(self._failures)
@@ -140,8 +144,8 @@ class OtlpMetrics(Service):
             log.info("%s: %s accepts metrics again", OPTION, self._url)
 
 
-class _FirstOfEachCause(logging.Filter):
-    """Lets a cause of failure through once until `causes` is cleared."""
+class FirstOfEachCause(logging.Filter):
+    """Lets a cause of failure through once, and MAX_CAUSES of them, until `causes` is cleared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,9 +153,10 @@ class _FirstOfEachCause(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        is_new = text not in self.causes
+        if text in self.causes or len(self.causes) >= MAX_CAUSES:
+            return False
         self.causes.add(text)
-        return is_new
+        return True
 
 
 def _interval_s() -> float:

@@ -5,6 +5,7 @@ decode them.
 from __future__ import annotations
 
 import gzip
+import logging
 import subprocess
 import sys
 import threading
@@ -23,7 +24,12 @@ from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 from tests.polling import eventually
 from wattline.contract import metrics as m
 from wattline_exporter.sensors.readings import Reading
-from wattline_exporter.web.otlp_metrics import HARDWARE_METRICS, metrics_data
+from wattline_exporter.web.otlp_metrics import (
+    HARDWARE_METRICS,
+    MAX_CAUSES,
+    FirstOfEachCause,
+    metrics_data,
+)
 
 T_NS = 1_790_000_000 * 10**9
 GPU = ("0", "GPU-1")
@@ -130,6 +136,21 @@ def test_collector_that_refuses_is_named_once_and_asked_again(start, collector):
         log = node.log()
 
     assert log.count("code: 401") == 1
+
+
+def failure(cause):
+    return logging.LogRecord("otlp", logging.ERROR, "", 0, "code: 400, reason: %s", (cause,), None)
+
+
+def test_causes_that_all_differ_are_logged_and_kept_up_to_a_limit():
+    causes = FirstOfEachCause()
+    logged = [number for number in range(1_000) if causes.filter(failure(f"request {number}"))]
+
+    assert logged == list(range(MAX_CAUSES))
+    assert len(causes.causes) == MAX_CAUSES
+
+    causes.causes.clear()
+    assert causes.filter(failure("request 1"))
 
 
 def test_interval_that_is_no_number_is_a_usage_error(tmp_path):
