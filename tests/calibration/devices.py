@@ -2,6 +2,9 @@
 
 Nodes of 1, 2 and 8 simulated GPUs of one product have one run at the same time. Each rule joins the
 half-widths of the GPUs; a good one contains the true sum in 95 % of the runs, and is narrow.
+
+With `--sensor wave`, the load is a square wave that the sensors hide, as in
+`tests.calibration.windows`, and the results are stored. Else loads and sensors are generated.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,16 +28,25 @@ from tests.calibration.sensors import (
     generated_product,
     log_uniform,
 )
-from tests.calibration.table import draw_parser
+from tests.calibration.table import draw_parser, stored_rows, write_rows
+from tests.calibration.windows import LEVEL, PERIODS, UPDATE_S, Condition, WindowGpu
+from tests.calibration.windows import SENSORS as WINDOWS
+from tests.calibration.windows import make_gpu as make_wave_gpu
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
+from tests.exporter.meter.replay import measure_between
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.sensors.readings import ClockReading, GpuCount
 from wattline_exporter.simulation import SimulatedGpuState
 from wattline_exporter.simulation.gpu import energy_j
 
+RESULTS = Path(__file__).with_name("devices.json")
 SECONDS = (1.0, 10.0)
+WAVE_S = 3.0
+"""Length of the runs with waves, which varies by 10 %."""
+HIDING = next(sensor for sensor in WINDOWS if sensor.title == "instant 100 ms, average 1 s")
+"""Sensor that hides the load inside an update."""
 WATCHED_S = 1.0
 """Time after the end for which the GPUs are polled; the final marks are taken by then."""
 COUNTS = (1, 2, 8)
@@ -48,20 +61,11 @@ while all sensors update at the same instants.
 
 
 class DeviceDraw(NamedTuple):
-    """Error of the energy of one GPU, and the terms of its half-width, in joules."""
+    """True energy of one GPU, the error of the measured one, and its half-width, in joules."""
 
     truth_j: float
     error_j: float
-    edges_j: float
-    """By the instants of start and end between two updates."""
-    random_j: float
-    """By power between updates, which is a random walk."""
-    unseen_j: float
-    """By time that the sensor does not measure."""
-
-    @property
-    def half_width_j(self) -> float:
-        return self.edges_j + self.random_j + self.unseen_j
+    half_width_j: float
 
 
 def linear(devices: Sequence[DeviceDraw]) -> float:
@@ -74,21 +78,11 @@ def squares(devices: Sequence[DeviceDraw]) -> float:
     return math.hypot(*(one.half_width_j for one in devices))
 
 
-def mix(devices: Sequence[DeviceDraw]) -> float:
-    """Return the sum of edges and of unmeasured time, with random terms joined by squares."""
-    limits_j = math.fsum(one.edges_j + one.unseen_j for one in devices)
-    return limits_j + math.hypot(*(one.random_j for one in devices))
-
-
-RULES: dict[str, Callable[[Sequence[DeviceDraw]], float]] = {
-    "linear": linear,
-    "squares": squares,
-    "mix": mix,
-}
+RULES: dict[str, Callable[[Sequence[DeviceDraw]], float]] = {"linear": linear, "squares": squares}
 
 
 class _MeasuredGpu(VirtualGpu):
-    """Run on one GPU, and the terms of its half-width."""
+    """Run on one GPU."""
 
     def __init__(self, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float) -> None:
         super().__init__(faulty, live, begin_s, seconds)
@@ -97,14 +91,9 @@ class _MeasuredGpu(VirtualGpu):
 
     def draw(self) -> DeviceDraw:
         self.outcome()
-        begin = self._run.begin[self.device]
-        end = self._run.final[self.device]
-        energy = energy_between(begin, end)
-        edges_j = begin.half_width_j + end.half_width_j
-        random_j = 1.96 * math.sqrt(max(0.0, end.variance_j2 - begin.variance_j2))
+        energy = energy_between(self._run.begin[self.device], self._run.final[self.device])
         truth_j = energy_j(self.faulty.gpu, self.begin_s, self.end_s)
-        unseen_j = energy.half_width_j - edges_j - random_j
-        return DeviceDraw(truth_j, energy.joules - truth_j, edges_j, random_j, unseen_j)
+        return DeviceDraw(truth_j, energy.joules - truth_j, energy.half_width_j)
 
 
 def _measure(faulty: FaultyGpu, begin_s: float, seconds: float) -> DeviceDraw:
@@ -149,37 +138,127 @@ def measure_node(
     ]
 
 
+class WaveNode(NamedTuple):
+    """Class of nodes whose GPUs have a square wave, or a flat load.
+
+    `updates`: period of the load in updates; None for a flat load. `is_one_job`: all GPUs have the
+    same load at the same time, else waves with other duties and phases. `is_in_phase`: all sensors
+    update at the same instants.
+    """
+
+    updates: float | None
+    is_one_job: bool
+    is_in_phase: bool
+
+    @property
+    def key(self) -> dict[str, Any]:
+        return {"period": self.updates, "one_job": self.is_one_job, "in_phase": self.is_in_phase}
+
+
+def wave_nodes() -> Iterator[WaveNode]:
+    """Yield all classes of nodes with waves."""
+    for updates in (None, *PERIODS):
+        for is_one_job in (True, False):
+            for is_in_phase in (True, False):
+                yield WaveNode(updates, is_one_job, is_in_phase)
+
+
+def measure_wave_node(
+    rng: random.Random, node: WaveNode, count: int = max(COUNTS)
+) -> list[DeviceDraw]:
+    """Return the GPUs of one run of 3 s on a node of this class."""
+    condition = Condition(HIDING, node.updates, WAVE_S)
+    first = make_wave_gpu(rng, condition)
+    begin_s = START_S + rng.uniform(0, 10)
+    end_s = begin_s + WAVE_S * rng.uniform(0.9, 1.1)
+    draws = []
+    for _ in range(count):
+        loaded = first if node.is_one_job else make_wave_gpu(rng, condition)
+        phase_s = first.gpu.counter_phase_s if node.is_in_phase else rng.uniform(0, UPDATE_S)
+        state = replace(loaded.gpu, counter_phase_s=phase_s, sensor_phase_s=phase_s)
+        energy, truth_j = measure_between(WindowGpu(state), begin_s, end_s, rng)
+        draws.append(DeviceDraw(truth_j, energy.joules - truth_j, energy.half_width_j))
+    return draws
+
+
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """Coverage of a rule, and its mean half-width over the true energy."""
+    """Coverage of a rule, and its mean half-width over the true energy and over the 95 % quantile
+    of the error.
+    """
 
     rule: str
     coverage: float
     width: float
+    times_needed: float
 
 
 def results(nodes: Sequence[Sequence[DeviceDraw]], count: int) -> list[RuleResult]:
     """Return the result of each rule for runs on the first `count` GPUs of each node."""
+    errors_j = np.array([math.fsum(one.error_j for one in node[:count]) for node in nodes])
+    truths_j = np.array([math.fsum(one.truth_j for one in node[:count]) for node in nodes])
+    needed_j = float(np.quantile(np.abs(errors_j), LEVEL))
     found = []
     for name, rule in RULES.items():
-        covered = []
-        widths = []
-        for node in nodes:
-            devices = node[:count]
-            half_width_j = rule(devices)
-            error_j = math.fsum(one.error_j for one in devices)
-            truth_j = math.fsum(one.truth_j for one in devices)
-            covered.append(abs(error_j) <= half_width_j + 1e-9 * truth_j)
-            widths.append(half_width_j / truth_j)
-        found.append(RuleResult(name, float(np.mean(covered)), float(np.mean(widths))))
+        halves_j = np.array([rule(node[:count]) for node in nodes])
+        found.append(
+            RuleResult(
+                name,
+                coverage=float(np.mean(np.abs(errors_j) <= halves_j + 1e-9 * truths_j)),
+                width=float(np.mean(halves_j / truths_j)),
+                times_needed=float(np.mean(halves_j)) / needed_j,
+            )
+        )
     return found
+
+
+def measure_wave_class(node: WaveNode, seed: int, count: int) -> dict[str, Any]:
+    """Return the coverage and the times of the needed width of each rule, by number of GPUs."""
+    rng = random.Random(f"devices {node.key} {seed}")
+    nodes = [measure_wave_node(rng, node) for _ in range(count)]
+    row: dict[str, Any] = dict(node.key)
+    for gpus in COUNTS:
+        for one in results(nodes, gpus):
+            row[f"{one.rule}_{gpus}"] = [round(one.coverage, 4), round(one.times_needed, 2)]
+    return row
+
+
+def device_table() -> str:
+    """Return the table of the stored coverages of 8 GPUs, and their half-widths over the needed
+    ones.
+    """
+    most = max(COUNTS)
+    titles = ["1 GPU", f"{most} GPUs, added", f"{most} GPUs, squares", "added", "squares"]
+    lines = [
+        "| period | loads | sensors | " + " | ".join(titles) + " |",
+        "|--:|---|---|" + "--:|" * len(titles),
+    ]
+    for row in stored_rows(RESULTS):
+        added = row[f"linear_{most}"]
+        joined = row[f"squares_{most}"]
+        cells = [
+            "flat" if row["period"] is None else f"{row['period']:g}",
+            "one job" if row["one_job"] else "independent",
+            "in phase" if row["in_phase"] else "free",
+            *(f"{100 * each[0]:.1f} %" for each in (row["linear_1"], added, joined)),
+            *(f"{each[1]:.1f}" for each in (added, joined)),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = draw_parser("tests.calibration.devices", __doc__, 300, "Runs of each kind.")
-    parser.add_argument("--sensor", choices=SENSORS, default="counter")
+    parser.add_argument("--sensor", choices=[*SENSORS, "wave"], default="counter")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of the generated sensors
+    if given.sensor == "wave":
+        rows = []
+        for node in wave_nodes():
+            rows.append(measure_wave_class(node, given.seed, given.draws))
+            print(rows[-1], flush=True)
+        write_rows(RESULTS, rows)
+        return
     print(f"{SENSORS[given.sensor]}, {given.draws} runs each: coverage, mean half-width")
     for load, title in LOADS.items():
         rng = random.Random(f"devices {given.sensor} {load} {given.seed}")

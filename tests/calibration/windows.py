@@ -77,7 +77,7 @@ def conditions() -> Iterator[Condition]:
 
 
 @dataclass(frozen=True)
-class _WindowGpu(ReplayedGpu):
+class WindowGpu(ReplayedGpu):
     """Replayed GPU that reports only one of its powers, or both."""
 
     has_instant: bool = True
@@ -107,12 +107,13 @@ def measure_windows(rng: random.Random, condition: Condition, count: int) -> lis
 
 
 def _measure_run(rng: random.Random, condition: Condition) -> WindowDraw:
-    gpu = _make_gpu(rng, condition)
+    gpu = make_gpu(rng, condition)
     energy, true_j = measure(gpu, condition.seconds * rng.uniform(0.9, 1.1), rng)
     return WindowDraw(energy.joules - true_j, energy.half_width_j)
 
 
-def _make_gpu(rng: random.Random, condition: Condition) -> _WindowGpu:
+def make_gpu(rng: random.Random, condition: Condition) -> WindowGpu:
+    """Return a GPU with the load and the sensor of a class, both with random phases."""
     sensor, updates, _ = condition
     duty = rng.uniform(*DUTIES)
     if updates is None:
@@ -125,7 +126,7 @@ def _make_gpu(rng: random.Random, condition: Condition) -> _WindowGpu:
         average_window_s=sensor.average_s or UPDATE_S,
         noise_w=NOISE_W,
     )
-    return _WindowGpu(
+    return WindowGpu(
         replace(made.gpu, product=product, sensor_phase_s=made.gpu.counter_phase_s),
         has_instant=sensor.instant_s is not None,
         has_average=sensor.average_s is not None,

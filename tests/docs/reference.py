@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from tests.calibration import margins, shares, windows
+from tests.calibration import devices, margins, shares, windows
 from tests.calibration import table as coverage
 from tests.docs import exit_codes, finding_codes, hardware_conventions, option_tables
 from tests.exam import table
@@ -46,6 +46,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "ranks": coverage.rank_table,
     "margins": margins.margin_table,
     "power windows": windows.window_table,
+    "devices of a job": devices.device_table,
     "hardware conventions": hardware_conventions.conventions_table,
     "share errors": shares.share_table,
     "fault trials": fault_trials.markdown,

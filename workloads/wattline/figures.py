@@ -201,40 +201,15 @@ def _scaled(limits: Limits | None, factor: float) -> Limits | None:
 # Sums
 
 
-# Coverage and mean half-width, relative to the true energy, of simulated runs of 1 to 10 s by
-# `python -m tests.calibration.devices` with seed 1. Half-widths are added, or their squares are:
-#
-#                                                         added          squares
-# energy counter, 300 runs
-#     2 GPUs, independent loads                100.0 %, 4.02 %     99.7 %, 3.18 %
-#     8 GPUs, independent loads                100.0 %, 4.03 %    100.0 %, 1.79 %
-#     2 GPUs, one job                          100.0 %, 4.70 %     99.7 %, 3.48 %
-#     8 GPUs, one job                          100.0 %, 4.61 %     99.0 %, 1.80 %
-#     2 GPUs, one job, sensors in phase        100.0 %, 3.68 %     99.3 %, 2.61 %
-#     8 GPUs, one job, sensors in phase        100.0 %, 3.69 %     96.7 %, 1.32 %
-# power averaged over 1 s, 200 runs
-#     2 GPUs, independent loads                100.0 %, 9.86 %     99.5 %, 7.49 %
-#     8 GPUs, independent loads                100.0 %, 8.78 %    100.0 %, 3.57 %
-#     2 GPUs, one job                           99.5 %, 10.2 %     99.5 %, 7.23 %
-#     8 GPUs, one job                          100.0 %, 10.2 %     98.0 %, 3.61 %
-# instantaneous power, unknown window, 200 runs
-#     2 GPUs, independent loads                100.0 %, 134 %     100.0 %, 95.6 %
-#     8 GPUs, independent loads                100.0 %, 120 %     100.0 %, 42.9 %
-#     2 GPUs, one job                          100.0 %, 149 %     100.0 %, 105 %
-#     8 GPUs, one job                          100.0 %, 149 %     100.0 %, 52.7 %
-#
-# Adding only edges and unmeasured time, and joining the other terms by squares, has the width of
-# adding: these terms are nearly all of the half-width. On 16 GPUs whose counters update at the same
-# instants, added squares had 94.0 % in 150 runs.
-
-
 def sum_of_one_job(parts: Iterable[Figure]) -> Figure:
-    """Return the sum over the devices of one job, with the random errors of independent figures.
+    """Return the sum over the devices of one job; half-widths add.
 
-    One job loads all devices at the same time, but half-widths are limits that few runs reach.
-    On 2 and 8 GPUs, their squares contain the true sum in at least 95 % of the runs.
+    Nearly all of a half-width bounds the load between two updates of the sensor. Devices that a job
+    loads at the same time have that error alike, whether or not their sensors update together.
+    `tests/calibration/devices.py` measures the coverage: with added squares, it was 52 to 85 % for
+    eight GPUs whose load has a period of one to two updates.
     """
-    return sum_of_independent(parts)
+    return sum_of_correlated(parts)
 
 
 def sum_of_independent(parts: Iterable[Figure]) -> Figure:

@@ -112,7 +112,7 @@ def _at_boundary(
         parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
         mine = [one for one in parts if one.component in boundary.components]
         if {one.component for one in mine} == set(boundary.components):
-            (sum_,) = total_emissions(mine, energies.sum_of_devices)
+            (sum_,) = total_emissions(mine)
             operational, energy = sum_.mass_g.scaled(boundary.pue or 1.0), boundary.energy
             is_shared = boundary.attributed_j is not None
             if boundary.attributed_j is not None:  # a share has no interval

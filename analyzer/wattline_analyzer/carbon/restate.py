@@ -20,6 +20,7 @@ from wattline.figures import (
     Figure,
     sum_of_correlated,
     sum_of_independent,
+    sum_of_one_job,
 )
 from wattline_analyzer.core.emissions import (
     CarbonSlot,
@@ -88,10 +89,7 @@ def _of_instance(
     for device in over_time.energies.devices:
         if device.instance == instance:
             by_component[device.component].append(device.energy)
-    whole = {
-        component: over_time.energies.sum_of_devices(each)
-        for component, each in by_component.items()
-    }
+    whole = {component: sum_of_one_job(each) for component, each in by_component.items()}
     for start_s, end_s in _pieces((window.start_s, window.end_s), [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(

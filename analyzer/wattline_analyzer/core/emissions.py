@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated
+from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
 
 YEAR_S = 365 * 86_400.0
 UNKNOWN = "unknown"
@@ -83,9 +83,7 @@ class EmissionTotal:
         return ", ".join(dict.fromkeys(part.quality for part in self.parts))
 
 
-def total_emissions(
-    emissions: Sequence[Emission], sum_of_components: Callable[[Iterable[Figure]], Figure]
-) -> list[EmissionTotal]:
+def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
     """Return one total for each basis and origin.
 
     The qualities of a component share the error of its energy.
@@ -100,7 +98,7 @@ def total_emissions(
                 replace(part.mass_g, bias=None) for part in parts if part.component == component
             ]
             by_component.append(sum_of_correlated(masses))
-        found.append(EmissionTotal(basis, origin, sum_of_components(by_component), parts))
+        found.append(EmissionTotal(basis, origin, sum_of_one_job(by_component), parts))
     return found
 
 

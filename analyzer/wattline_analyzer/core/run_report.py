@@ -247,7 +247,7 @@ class RunEnergies:
         """
         if len(self.by_component) < 2 or any(device.shared for device in self.devices):
             return None
-        return self.sum_of_devices(self.by_component.values())
+        return sum_of_one_job(self.by_component.values())
 
     @property
     def integral_j(self) -> float | None:
@@ -307,19 +307,6 @@ class RunEnergies:
             for component, joules in self.shares.items()
             if SHARE_POLICY in joules and self.by_component[component].number > 0
         }
-
-    def sum_of_devices(self, parts: Iterable[Figure]) -> Figure:
-        """Return the sum over devices of the run; see `sum_over_devices`."""
-        return sum_over_devices(parts, is_sampled=self.is_sampled)
-
-
-def sum_over_devices(parts: Iterable[Figure], *, is_sampled: bool) -> Figure:
-    """Return the sum over devices of a run.
-
-    Samples of several devices are taken at the same instants, so one load on all of them has the
-    same error on each: half-widths add.
-    """
-    return sum_of_correlated(parts) if is_sampled else sum_of_one_job(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,16 +431,14 @@ class Report:
         if self.covers_part:
             component = self.energies.headline_component
             mine = [device for device in self.devices if device.component == component]
-            return self.energies.sum_of_devices(
-                device.mean_power_w for device in mine if device.mean_power_w
-            )
+            return sum_of_one_job(device.mean_power_w for device in mine if device.mean_power_w)
         if self.headline is None or self.duration_s <= 0:
             return None
         return self.headline.scaled(1 / self.duration_s)
 
     @property
     def emission_totals(self) -> tuple[EmissionTotal, ...]:
-        return tuple(total_emissions(self.emissions, self.energies.sum_of_devices))
+        return tuple(total_emissions(self.emissions))
 
 
 def with_unit(report: Report, unit: str | None) -> Report:

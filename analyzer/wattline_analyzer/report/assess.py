@@ -14,7 +14,7 @@ from wattline.contract.metrics import GPU_INFO
 from wattline.contract.power_sensors import sensor_window
 from wattline.contract.run import COMPONENTS, Run, RunDevice
 from wattline.contract.work import SHARE_POLICY
-from wattline.figures import Figure, sum_of_correlated
+from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.carbon.best_start import Profile, power_profile
 from wattline_analyzer.carbon.checks import (
     carbon_findings,
@@ -54,7 +54,6 @@ from wattline_analyzer.core.run_report import (
     UserInputs,
     Work,
     ordered_findings,
-    sum_over_devices,
 )
 from wattline_analyzer.core.timeline import RunTimes, Window
 from wattline_analyzer.report import aliasing
@@ -197,12 +196,11 @@ def _run_energies(
     phases, findings = measurable_phases(tuple(_phases(run, estimated)), devices, working)
     unknown = tuple(device for device in run.devices if device.energy_j.value is None)
     by_component: dict[str, Figure] = {
-        component: sum_over_devices(
+        component: sum_of_one_job(
             [
                 *(_with_accuracy(device) for device in devices if device.component == component),
                 *(device.energy_j for device in unknown if device.component == component),
-            ],
-            is_sampled=is_sampled,
+            ]
         )
         for component in COMPONENTS
         if any(device.component == component for device in devices)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
-from wattline.figures import Figure, sum_of_correlated
+from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, RunEnergies, Work
 from wattline_analyzer.core.timeline import RunTimes
@@ -62,7 +62,7 @@ def measured_everywhere(
 def _boundary(
     energies: RunEnergies, components: tuple[str, ...], works: Sequence[Work], duration_s: float
 ) -> Boundary:
-    energy = energies.sum_of_devices(energies.by_component[component] for component in components)
+    energy = sum_of_one_job(energies.by_component[component] for component in components)
     shared = bool(energies.share_ratios.keys() & set(components))
     found = []
     for work in _amounts(works):
@@ -138,11 +138,11 @@ def _energy(
     component.
     """
     if not phases:
-        return energies.sum_of_devices(energies.by_component[component] for component in components)
+        return sum_of_one_job(energies.by_component[component] for component in components)
     inside = [phase.energy for phase in energies.phases if phase.name in phases]
     if any(component not in energy for energy in inside for component in components):
         return None
-    return energies.sum_of_devices(
+    return sum_of_one_job(
         sum_of_correlated(energy[component] for energy in inside) for component in components
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wattline.contract.power_sensors import gpu_limits_j
-from wattline.figures import NORMAL_95, Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import NORMAL_95, Figure, sum_of_one_job
 from wattline_analyzer.core import integrate
 from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
 from wattline_analyzer.core.samples import (
@@ -174,9 +174,7 @@ def gap_limits_j(power: Samples, gaps: Sequence[Gap]) -> tuple[float, float] | N
     return missing_s * float(power.value.min()), missing_s * float(power.value.max())
 
 
-def total_budget(
-    budgets: Sequence[UncertaintyBudget], *, is_sampled: bool = False
-) -> UncertaintyBudget:
+def total_budget(budgets: Sequence[UncertaintyBudget]) -> UncertaintyBudget:
     """Return the sum over devices. Random errors join as in the energy of the run; limits add.
 
     A contribution that does not apply to a device is left out of the sum. The interval is unknown
@@ -189,8 +187,8 @@ def total_budget(
         sampling_j = [one.sampling_j for one in budgets if one.sampling_j is not None]
     return UncertaintyBudget(
         math.fsum(one.energy_j for one in budgets),
-        _random_sum(edges_j, is_sampled=is_sampled),
-        _random_sum(sampling_j, is_sampled=True),
+        _random_sum(edges_j),
+        _random_sum(sampling_j),
         _limits([one.gaps_j for one in budgets]),
         _limits([one.sensor_j for one in budgets]),
         _sum([one.aliasing_j for one in budgets]),
@@ -198,9 +196,8 @@ def total_budget(
     )
 
 
-def _random_sum(half_widths_j: Sequence[float], *, is_sampled: bool) -> float | None:
-    sum_of_devices = sum_of_correlated if is_sampled else sum_of_one_job
-    return sum_of_devices(Figure(0.0, half_j) for half_j in half_widths_j).half_width
+def _random_sum(half_widths_j: Sequence[float]) -> float | None:
+    return sum_of_one_job(Figure(0.0, half_j) for half_j in half_widths_j).half_width
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:

@@ -26,13 +26,13 @@ from wattline_analyzer.report.sections.report import summary_sentences
 from wattline_analyzer.report.timeseries import power_samples
 
 
-def test_report_headline_is_ledger_energy_with_squared_half_widths(tmp_path):
+def test_report_headline_is_ledger_energy_with_added_half_widths(tmp_path):
     report = run_report(
         tmp_path, gpus=[NodeGpu(POWER_STEPS, index="0"), NodeGpu(POWER_STEPS, index="1")]
     )
 
     assert report.headline.value == 12_000  # 300 W x 20 s x 2
-    assert report.headline.half_width == pytest.approx(14.1421356)  # 10 J each: √200
+    assert report.headline.half_width == 20  # 10 J each
     assert [device.label for device in report.devices] == ["GPU 0", "GPU 1"]
     assert report.duration_s == 20
     assert report.mean_power_w.value == 600

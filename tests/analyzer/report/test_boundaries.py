@@ -42,8 +42,8 @@ def boundaries_by_name(report):
     return {boundary.name: boundary for boundary in report.boundaries}
 
 
-def test_boundaries_all_components_add_energy_and_squared_half_widths(tmp_path):
-    """Half-widths of 10, 1 and 1 J: √102 = 10.0995."""
+def test_boundaries_all_components_add_energy_and_half_widths(tmp_path):
+    """Half-widths of 10, 1 and 1 J: 12 J."""
     report = run_report(tmp_path, NodeRun(cpu_j=900), extra=dram(100))
 
     assert {
@@ -51,7 +51,7 @@ def test_boundaries_all_components_add_energy_and_squared_half_widths(tmp_path):
         for name, b in boundaries_by_name(report).items()
     } == {
         "gpu": (6_000, 10),
-        "gpu+cpu+dram": (7_000, pytest.approx(10.0995049)),
+        "gpu+cpu+dram": (7_000, 12),
     }
 
 
@@ -119,7 +119,7 @@ def test_boundaries_pue_multiplies_energy_and_energy_per_unit(tmp_path):
     facility = boundaries_by_name(report)["gpu+cpu+dram × PUE 1.3"]
 
     assert facility.energy.value == pytest.approx(9_100)  # 7,000 J x 1.3
-    assert facility.energy.half_width == pytest.approx(13.1293564)  # √102 J x 1.3
+    assert facility.energy.half_width == pytest.approx(15.6)  # 12 J x 1.3
     assert facility.work[0].energy_per_unit.value == pytest.approx(9.1)
     assert boundaries_by_name(report)["gpu+cpu+dram"].energy.value == 7_000
     assert "PUE 1.3 is user-supplied" in terminal_text(report)
@@ -204,14 +204,14 @@ def test_boundaries_phase_without_cpu_energy_has_no_energy_per_unit(tmp_path):
 
 def test_boundaries_price_gives_cost_of_run_and_million_tokens(tmp_path):
     """7,000 J are 7/3,600 kWh: 0.0007 at 0.36 per kWh. A million tokens of 7 J at that price:
-    0.7. The half-width is √102 J.
+    0.7. The half-width is 12 J.
     """
     user_inputs = UserInputs(price=Price(0.36, "EUR"), pue=2.0)
     report = assessed_report(tmp_path, NodeRun(cpu_j=900), user_inputs, extra=dram(100))
     data = {entry["name"]: entry for entry in report_document(report)["boundaries"]}
 
     assert data["gpu+cpu+dram"]["cost"] == pytest.approx(0.0007, rel=1e-12)
-    assert data["gpu+cpu+dram"]["cost_uncertainty"] == pytest.approx(1.00995049e-6, rel=1e-8)
+    assert data["gpu+cpu+dram"]["cost_uncertainty"] == pytest.approx(1.2e-6, rel=1e-8)
     assert data["gpu+cpu+dram"]["work"]["generated_tokens"][
         "cost_per_million_units"
     ] == pytest.approx(0.7)

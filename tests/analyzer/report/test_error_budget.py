@@ -143,18 +143,16 @@ def test_total_budget_parts_add_and_unknown_part_stays_unknown():
     assert both == UncertaintyBudget(1_500, gaps_j=(1, 2), sensor_j=(-5, 6))
 
 
-@pytest.mark.parametrize(("is_sampled", "edges_j"), [(False, 5), (True, 7)])
-def test_total_budget_adds_squares_only_of_edges_that_the_exporter_measured(is_sampled, edges_j):
-    """√(3² + 4²) = 5 J. Samples of two GPUs are taken at the same instants: 5 + 12 = 17 J."""
+def test_total_budget_adds_the_random_errors_of_devices():
+    """One job loads both GPUs alike: 3 + 4 = 7 J, and 5 + 12 = 17 J."""
     both = total_budget(
         [
             UncertaintyBudget(1, edges_j=3, sampling_j=5, aliasing_j=1),
             UncertaintyBudget(1, edges_j=4, sampling_j=12, aliasing_j=2),
-        ],
-        is_sampled=is_sampled,
+        ]
     )
 
-    assert (both.edges_j, both.sampling_j, both.aliasing_j) == (edges_j, 17, 3)
+    assert (both.edges_j, both.sampling_j, both.aliasing_j) == (7, 17, 3)
 
 
 def test_budget_table_has_parts_and_names_the_largest(tmp_path):

@@ -110,10 +110,10 @@ def test_report_embodied_emissions_need_mass_and_lifetime(analyzer, steady_histo
     assert sci["embodied_grams"] == pytest.approx(0.25)
     assert sci["sci_grams_per_unit"]["generated_tokens"] == pytest.approx(0.00145)
     assert sci["sci_uncertainty_grams_per_run"] == pytest.approx(
-        1.2 * 14.1421356 / 12_000
-    )  # ± 10 J of each GPU are √200 J
+        1.2 * 20 / 12_000
+    )  # ± 10 J of each GPU are 20 J
     assert sci["sci_uncertainty_grams_per_unit"]["generated_tokens"] == pytest.approx(
-        1.2 * 14.1421356 / 12_000 / 1_000
+        1.2 * 20 / 12_000 / 1_000
     )
     assert (half.returncode, half.stderr.count("\n")) == (2, 1)
     assert "--lifetime-years" in half.stderr

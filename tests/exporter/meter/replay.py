@@ -116,7 +116,13 @@ def poll_times(
 def measure(gpu: ReplayedGpu, seconds: float, rng: random.Random) -> tuple[MeasuredEnergy, float]:
     """Return the energy of a run of this length as the ledger measures it, and its true joules."""
     begin_s = START_S + rng.uniform(0, 10)
-    end_s = begin_s + seconds
+    return measure_between(gpu, begin_s, begin_s + seconds, rng)
+
+
+def measure_between(
+    gpu: ReplayedGpu, begin_s: float, end_s: float, rng: random.Random
+) -> tuple[MeasuredEnergy, float]:
+    """Return the energy of a run between two instants, and its true joules."""
     meter = DeviceMeter()
     meter.max_w = LIMIT_MARGIN * gpu.gpu.limit_w
     meter.sensor_share = gpu.gpu.product.instant_window_s / gpu.gpu.product.sensor_period_s
@@ -128,6 +134,6 @@ def measure(gpu: ReplayedGpu, seconds: float, rng: random.Random) -> tuple[Measu
             begin, tick_s = meter.mark(begin_s), tick_s + 1
         if t > end_s + meter.settling_s():
             break
-    if seconds < SETTLED_S:
+    if end_s - begin_s < SETTLED_S:
         begin = meter.mark(begin_s)
     return energy_between(begin, meter.mark(end_s)), gpu.joules(begin_s, end_s)

@@ -48,27 +48,27 @@ def device(
     return RunDevice(component, name, energy(joules, half_j), attributed_j)
 
 
-def test_energy_of_nodes_adds_up_with_squared_half_widths() -> None:
-    """Four devices of ± 3 J: √36 J."""
+def test_energy_of_nodes_adds_up_with_half_widths() -> None:
+    """Four devices of ± 3 J: ± 12 J."""
     found = sum_of_nodes(
         [run(device("a", 100.0), device("b", 200.0)), run(device("c", 50.0), device("d", 50.0))],
         nodes=2,
     )
-    assert found.energy_j == Figure(400.0, 6.0)
+    assert found.energy_j == Figure(400.0, 12.0)
     assert (found.known_nodes, found.nodes) == (2, 2)
     assert found.emissions_g == pytest.approx(0.4)
     assert found.text == (
-        "wattline: energy_joules=400.0 uncertainty_joules=6.0 emissions_gco2eq=0.4 nodes=2/2"
+        "wattline: energy_joules=400.0 uncertainty_joules=12.0 emissions_gco2eq=0.4 nodes=2/2"
     )
 
 
 def test_energy_of_one_node_is_that_of_the_report_and_the_client() -> None:
-    """Two GPUs of ± 10 J are ± √200 J everywhere."""
+    """Two GPUs of ± 10 J are ± 20 J everywhere."""
     ended = run(device("GPU-a", 1_000.0, half_j=10.0), device("GPU-b", 1_000.0, half_j=10.0))
 
     energy_j = sum_of_nodes([ended], nodes=1).energy_j
 
-    assert energy_j == Figure(2_000.0, pytest.approx(14.1421356))
+    assert energy_j == Figure(2_000.0, 20.0)
     assert energy_j == ended.energy() == ended.energy("gpu")
 
 
@@ -78,7 +78,7 @@ def test_shared_device_counts_its_share_with_its_emissions() -> None:
 
     found = sum_of_nodes([shared], nodes=1)
 
-    assert found.energy_j == Figure(350.0, pytest.approx(math.sqrt(18)))
+    assert found.energy_j == Figure(350.0, 6.0)
     assert found.emissions_g == pytest.approx(0.1 + 0.25)
 
 
@@ -90,7 +90,7 @@ def test_share_that_the_exporter_states_counts_as_it_is() -> None:
 
 def test_emissions_are_missing_unless_all_nodes_have_them() -> None:
     found = sum_of_nodes([run(device("a", 100.0)), run(device("b", 100.0), emissions=())], nodes=3)
-    assert found.text == "wattline: energy_joules=200.0 uncertainty_joules=4.2 nodes=2/3"
+    assert found.text == "wattline: energy_joules=200.0 uncertainty_joules=6.0 nodes=2/3"
 
 
 def test_average_intensity_precedes_marginal() -> None:
@@ -113,10 +113,10 @@ def test_node_with_an_unknown_device_makes_a_lower_limit() -> None:
         [run(device("a", 100.0), device("b", None)), run(device("c", 50.0))], nodes=2
     )
     assert (found.energy_j.value, found.energy_j.state) == (150.0, "partial")
-    assert found.energy_j.half_width == pytest.approx(math.sqrt(18))
+    assert found.energy_j.half_width == 6.0
     assert found.energy_j.rest == (0.0, math.inf)
     assert found.text == (
-        "wattline: energy_joules=150.0 uncertainty_joules=4.2 emissions_gco2eq=0.15 nodes=1/2"
+        "wattline: energy_joules=150.0 uncertainty_joules=6.0 emissions_gco2eq=0.15 nodes=1/2"
     )
 
 

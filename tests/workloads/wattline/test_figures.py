@@ -154,14 +154,13 @@ def test_part_has_relative_sensor_accuracy_of_whole() -> None:
 # Sums
 
 
-def test_sum_of_correlated_adds_half_widths() -> None:
-    parts = [Figure(1_000.0, 10.0), Figure(1_000.0, 10.0)]
-    assert sum_of_correlated(parts) == Figure(2_000.0, 20.0)
+@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_correlated])
+def test_sum_of_equal_errors_adds_half_widths(add) -> None:
+    assert add([Figure(10.0, 3.0), Figure(20.0, 4.0)]) == Figure(30.0, 7.0)
 
 
-@pytest.mark.parametrize("add", [sum_of_one_job, sum_of_independent])
-def test_sum_of_devices_and_independent_adds_squares_of_half_widths(add) -> None:
-    assert add([Figure(10.0, 3.0), Figure(20.0, 4.0)]) == Figure(30.0, 5.0)
+def test_sum_of_independent_adds_squares_of_half_widths() -> None:
+    assert sum_of_independent([Figure(10.0, 3.0), Figure(20.0, 4.0)]) == Figure(30.0, 5.0)
 
 
 @pytest.mark.parametrize("add", [sum_of_correlated, sum_of_independent])

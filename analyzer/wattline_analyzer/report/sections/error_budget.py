@@ -97,11 +97,7 @@ def _column_notes(titles: Sequence[str]) -> list[str]:
 
 def _all_gpus(report: Report) -> UncertaintyBudget | None:
     known = [report.budgets[gpu.key] for gpu in report.gpus if gpu.key in report.budgets]
-    return (
-        budget.total_budget(known, is_sampled=report.energies.is_sampled)
-        if known and len(known) == len(report.gpus)
-        else None
-    )
+    return budget.total_budget(known) if known and len(known) == len(report.gpus) else None
 
 
 def _overall(report: Report) -> UncertaintyBudget | None:

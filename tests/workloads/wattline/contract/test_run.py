@@ -256,12 +256,12 @@ def test_run_parse_document_without_field_names_it(missing):
         Run.parse({name: value for name, value in JSON.items() if name != missing})
 
 
-def test_run_energy_adds_squares_of_half_widths_of_devices():
-    """√(1.5² + 1²) J = √3.25 J = 1.8027756 J, with the CPU's 0.25 J √3.3125 J = 1.8200275 J."""
+def test_run_energy_adds_half_widths_of_devices():
+    """1.5 + 1 J, with the CPU's 0.25 J 2.75 J."""
     run = replace(RUN, devices=(replace(GPU_0, energy_j=Figure(600.0, 1.5)), GPU_1, CPU))
 
-    assert run.energy() == Figure(1_050.0, pytest.approx(1.8200275))
-    assert run.energy("gpu") == Figure(1_000.0, pytest.approx(1.8027756))
+    assert run.energy() == Figure(1_050.0, 2.75)
+    assert run.energy("gpu") == Figure(1_000.0, 2.5)
     assert run.energy("dram").state == "unknown"
 
 
@@ -308,12 +308,12 @@ def test_run_emissions_are_the_sum_over_its_components(emissions, grams):
 
 
 def test_run_emissions_have_the_random_errors_of_the_energy():
-    """GPUs: √(1.5² + 1²) of 1,000 J, of 0.2 g. CPU: 0.25 of 50 J, of 1 g: 5 mg. Without limits by
+    """GPUs: 1.5 + 1 of 1,000 J, of 0.2 g. CPU: 0.25 of 50 J, of 1 g: 5 mg. Without limits by
     the sensor of GPU-0.
     """
     found = RUN.emissions_g
 
-    assert found.half_width == pytest.approx(math.hypot(0.2e-3 * math.sqrt(3.25), 5e-3))
+    assert found.half_width == pytest.approx(0.5e-3 + 5e-3)
     assert found.bias is None
 
 
@@ -348,10 +348,10 @@ def test_run_own_energy_and_emissions_have_its_share_of_a_shared_device():
     assert GPU_0.own_energy_j == Figure(450.0, 1.5, bias=(-13.5, 45.0), covered_ratio=0.75)
     assert (GPU_1.own_energy_j, CPU.own_energy_j) == (GPU_1.energy_j, CPU.energy_j)
     gpus = RUN.own_energy("gpu")
-    assert (gpus.value, gpus.half_width) == (850.0, pytest.approx(math.hypot(1.5, 1.0)))
+    assert (gpus.value, gpus.half_width) == (850.0, 2.5)
     own_g = RUN.own_emissions_g
     assert own_g.value == pytest.approx(1.17)
-    assert own_g.half_width == pytest.approx(math.hypot(0.2e-3 * math.sqrt(3.25), 5e-3))
+    assert own_g.half_width == pytest.approx(0.2e-3 * 2.5 + 5e-3)
 
 
 def test_run_own_energy_of_device_with_unknown_energy_is_unknown():
@@ -373,7 +373,7 @@ def test_run_emissions_without_intensity_for_a_part_of_the_energy_are_a_lower_li
     found = run.emissions_g
     assert (found.state, found.value, found.covered_ratio) == ("partial", 0.2, 0.75)
     assert (found.rest, found.reason) == ((0.0, math.inf), INTENSITY_MISSING)
-    assert found.half_width == pytest.approx(0.2e-3 * math.sqrt(3.25))
+    assert found.half_width == pytest.approx(0.2e-3 * 2.5)
     assert Run.parse(run.to_json()).emissions == emissions
 
 
@@ -455,13 +455,13 @@ def test_unit_energy_in_phases_adds_their_half_widths():
 
 
 def test_unit_energy_of_a_share_has_no_half_width_but_that_of_whole_devices():
-    """450 of 600 J and its limits of -18 and +60 J over 30 steps; √(1.5² + 1²) J of both GPUs."""
+    """450 of 600 J and its limits of -18 and +60 J over 30 steps; 1.5 + 1 J of both GPUs."""
     one = replace(RUN, devices=(GPU_0,)).unit_energy("steps")
     both = RUN.unit_energy("steps")
 
     assert one.energy == Figure(15.0, bias=(pytest.approx(-0.45), pytest.approx(1.5)))
     assert both.energy.half_width is None
-    assert both.whole_device.half_width == pytest.approx(1.8027756 / 30)
+    assert both.whole_device.half_width == pytest.approx(2.5 / 30)
 
 
 def test_unit_energy_of_a_share_is_at_most_that_of_the_whole_device():
@@ -582,10 +582,10 @@ def test_combine_without_parts_is_refused():
 
 
 def test_combine_adds_energy_work_and_emissions():
-    """√(3² + 4²) J = 5 J; 30 + 10 steps; 0.2 + 0.5 g of one kind."""
+    """3 + 4 J = 7 J; 30 + 10 steps; 0.2 + 0.5 g of one kind."""
     run = combine([NODE_A, NODE_B])
 
-    assert run.energy("gpu") == Figure(1_000.0, 5.0)
+    assert run.energy("gpu") == Figure(1_000.0, 7.0)
     assert run.energy("cpu") == Figure(50.0, 0.25)
     assert [device.node for device in run.devices] == ["a", "b", "b"]
     assert [gpu.uuid for gpu in run.gpus] == ["GPU-0", "GPU-9"]
@@ -647,7 +647,7 @@ def test_combine_emissions_of_one_node_are_not_those_of_the_run():
 
 
 def test_combine_phase_has_longest_duration_and_energy_of_all():
-    """√(3² + 4²) J = 5 J; node b, which has a CPU, has no energy of it in the phase."""
+    """3 + 4 J = 7 J; node b, which has a CPU, has no energy of it in the phase."""
     run = combine([NODE_A, NODE_B])
     without = "not every node has the energy of phase"
 
@@ -657,7 +657,7 @@ def test_combine_phase_has_longest_duration_and_energy_of_all():
             1.8e9,
             2.5,
             {
-                "gpu": Figure(1_000.0, 5.0),
+                "gpu": Figure(1_000.0, 7.0),
                 "cpu": lower_limit(40.0, 0.5, f"{without} measure"),
             },
             {"steps": 40.0},
@@ -673,13 +673,13 @@ def lower_limit(value, half_width, reason):
 
 def test_combine_work_in_a_phase_of_one_node_has_the_energy_of_the_whole_run():
     """Node b worked for the 30 steps, too, but only node a has their phase: 1,000 J / 30, not
-    700 J / 30. √(3² + 4²) J = 5 J.
+    700 J / 30. 3 + 4 J = 7 J.
     """
     (each,) = combine([NODE_A, replace(NODE_B, phases=(), work={})]).energy_per_unit()
 
     assert (each.unit, each.phases) == ("steps", ())
     assert each.energy.number == pytest.approx(1_000 / 30)
-    assert each.energy.half_width == pytest.approx(5 / 30)
+    assert each.energy.half_width == pytest.approx(7 / 30)
 
 
 def test_combine_is_running_until_all_parts_have_ended():
