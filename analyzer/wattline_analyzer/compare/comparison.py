@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from wattline.contract import metrics as m
 from wattline.contract.work import is_useful, most_common_first
-from wattline.figures import Figure
+from wattline.figures import Figure, short_text
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.emissions import origin_text
 from wattline_analyzer.core.group_ratios import (
@@ -239,7 +239,8 @@ def unequal_work(groups: Sequence[RunGroup]) -> Iterator[str]:
         ]
         if min(means) < (1 - _EQUAL_RATIO) * max(means):
             parts = ", ".join(
-                f"{group.name} {mean:,.4g}" for group, mean in zip(groups, means, strict=True)
+                f"{group.name} {short_text(mean)}"
+                for group, mean in zip(groups, means, strict=True)
             )
             yield (
                 f"the groups did different amounts of work (mean {unit.replace('_', ' ')} of a "

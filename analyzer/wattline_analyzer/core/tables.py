@@ -15,6 +15,7 @@ from wattline.figures import (
     mass_text,
     money_text,
     power_text,
+    short_text,
     significant_text,
 )
 from wattline_analyzer.core import units
@@ -288,7 +289,7 @@ def estimate_cell(estimate: Figure | None, scale: float = 1.0, unit: str = "") -
     """
     if estimate is None or not math.isfinite(estimate.number):
         return Cell()
-    text = f"{scale * estimate.number:.4g}{unit}"
+    text = f"{short_text(scale * estimate.number)}{unit}"
     if estimate.low is not None and estimate.high is not None:
         text += f" ({scale * estimate.low:.3g} to {scale * estimate.high:.3g})"
     return Cell(text, estimate.value, low=estimate.low, high=estimate.high)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from wattline.figures import Figure
+from wattline.figures import Figure, short_text
 from wattline_analyzer.core import statistics as stats
 from wattline_analyzer.core.statistics import FloatArray
 from wattline_analyzer.recommend.equal_work import of_equal_work
@@ -255,7 +255,7 @@ def _broken_constraints(
                 f"{', '.join(there) or 'none'}"
             )
         if max(values) > most:
-            found.append(f"{name} is {max(values):.4g}")
+            found.append(f"{name} is {short_text(max(values))}")
         elif len(values) < (count := len(candidate.runs)):
             found.append(f"{name} is unknown for {count - len(values)} of {count} runs")
     return found

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
+from wattline.figures import short_text
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.report.plot import LIGHT, Theme, plot_style
 from wattline_analyzer.requests.report import RequestEnergyReport
@@ -83,6 +84,4 @@ def scale_axis(axes: Axes, name: Literal["x", "y"], values: FloatArray, title: s
     if is_log:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if ratio < MANY_DECADES else (1.0,)))
         axis.set_minor_formatter("")
-    axis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1e4 else f"{value:,.4g}")
-    )
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short_text(value)))

@@ -84,6 +84,8 @@ def runs_command(
                 "--since, or "
                 f"{missing_data_remedy(source)}"
             )
+            if form is OutputFormat.TABLE:
+                return
         table = _run_table(runs)
     rows = table.records()
     hidden = set() if any(row["simulated"] for row in rows) else {"simulated"}

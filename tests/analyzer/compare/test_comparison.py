@@ -186,6 +186,12 @@ def test_compare_warns_of_different_amounts_of_work(amounts, warns):
     )
 
 
+def test_compare_large_amounts_of_work_have_all_their_digits():
+    warnings = compare_groups([working("a", 20_000, 20_001), working("b", 40_000)]).warnings
+
+    assert any("(mean steps of a run: a 20,000, b 40,000)" in text for text in warnings)
+
+
 def run_values(values):
     return [RunValue(Figure(v), i) for i, v in enumerate(values)]
 

@@ -23,7 +23,7 @@ from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
 
 
-def test_runs_of_source_without_runs_has_a_remedy(analyzer, tmp_path):
+def test_runs_of_source_without_runs_is_one_line_with_a_remedy(analyzer, tmp_path):
     history = write_history(
         tmp_path, series_of_scrapes([(START_S, [(m.BUILD_INFO, {"version": "1"}, 1.0)])])
     )
@@ -31,6 +31,8 @@ def test_runs_of_source_without_runs_has_a_remedy(analyzer, tmp_path):
     completed = analyzer("runs", "--source", history, "--since", "36500d")
 
     assert completed.returncode == 0
+    assert completed.stdout == ""
+    assert len(completed.stderr.splitlines()) == 1
     assert completed.stderr.startswith("analyzer: no run at ")
     assert "start one with workloads run" in completed.stderr
 

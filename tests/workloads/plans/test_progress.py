@@ -72,7 +72,7 @@ def test_progress_unreachable_exporter_shows_nothing(closed_address):
 def test_live_table_shows_step_rest_power_and_rates():
     readings = LiveReadings(
         lambda: progress.parse_gpus(METRICS),
-        lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5},
+        lambda _ids: {"steps": 3.0, "generated_tokens": 12_345.6},
     )
     table = LiveTable(readings, now_s=lambda: 0.0)
     table.show(
@@ -91,6 +91,7 @@ def test_live_table_shows_step_rest_power_and_rates():
     assert "gpt2 power_limit_watts=500 repeat 1: runs" in rendered
     assert "412 W   61 °C" in rendered
     assert rendered.index("generated_tokens/s") < rendered.index("steps/s")
+    assert "12,346" in rendered
     assert "1 more, about 2 min; next: gpt2 power_limit_watts=600 repeat 1" in rendered
 
 

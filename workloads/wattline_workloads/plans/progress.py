@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from wattline.client import messages
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message, message_line
+from wattline.figures import short_text
 from wattline_workloads.plans.child import ChildRun
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ class LiveTable:
                 f"{_number(gpu.power_w, 'W')}   {_number(gpu.temperature_celsius, '°C')}",
             )
         for unit, rate in sorted(self._rates.items(), key=_tokens_first)[:_SHOWN_UNITS]:
-            table.add_row(f"{unit}/s", f"{rate:,.4g}")
+            table.add_row(f"{unit}/s", short_text(rate))
         if now is not None:
             left = f"{len(now.left)} more" + (
                 f", about {_duration(now.left_s)}" if now.left_s is not None else ""

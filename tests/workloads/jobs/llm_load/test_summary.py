@@ -103,6 +103,21 @@ def test_load_results_many_failure_kinds_fit_result_limit():
     )
 
 
+def test_load_summary_large_rates_have_all_their_digits():
+    load = load_of(success())
+    results = {
+        "requests_per_second": 0.25,
+        "generated_tokens_per_second": 12_345.6,
+        "ttft_seconds_p50": 0.123456,
+        "ttft_seconds_p99": 10_000.4,
+    }
+
+    first, second, *_ = summary.load_summary_lines(load, results, None)
+
+    assert first.endswith(" s, 0.25 requests/s, 12,346 generated tokens/s")
+    assert second == "median ttft 0.1235 s (p99 10,000 s)"
+
+
 def test_load_results_without_usage_omit_tokens():
     load = load_of(success(tokens=None), success(tokens=None))
     results = summary.load_results(load, None)

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wattline.figures import short_text
 from wattline_workloads.jobs.base import percentile_results
 from wattline_workloads.jobs.llm_load.generator import LoadGenerator
 from wattline_workloads.jobs.llm_load.stream import RequestOutcome
@@ -178,7 +179,7 @@ def load_summary_lines(
     answers = load.answers
     good = len(answers) - load.failed
     rate = "".join(
-        f", {results[name]:.4g} {words}"
+        f", {short_text(results[name])} {words}"
         for name, words in (
             ("requests_per_second", "requests/s"),
             ("generated_tokens_per_second", "generated tokens/s"),
@@ -187,8 +188,8 @@ def load_summary_lines(
     )
     yield f"{good} requests answered in {load.window_s:.1f} s{rate}"
     times = [
-        f"{name} {results[f'{name}_seconds_p50']:.4g} s (p99 {results[f'{name}_seconds_p99']:.4g} "
-        "s)"
+        f"{name} {short_text(results[f'{name}_seconds_p50'])} s "
+        f"(p99 {short_text(results[f'{name}_seconds_p99'])} s)"
         for name in ("ttft", "itl", "tpot", "e2e")
         if f"{name}_seconds_p50" in results
     ]
