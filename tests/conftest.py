@@ -64,7 +64,11 @@ LONGEST_FILES = (
 )
 """Files of tests from the longest on, below the folder of this one."""
 GROUPS = {
-    "servers of the fleet": ("analyzer/usage/test_results.py", "analyzer/usage/test_fleet.py"),
+    "servers of the fleet": (
+        "analyzer/usage/test_command_messages.py",
+        "analyzer/usage/test_command_runs.py",
+        "analyzer/usage/test_server.py",
+    ),
     "servers of the dashboards": (
         "grafana/test_panel_values.py",
         "grafana/test_pictures.py",

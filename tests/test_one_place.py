@@ -44,7 +44,6 @@ HOMES_OF_TEXTS = {
 }
 HOMES_OF_CONSTANTS = {
     "workloads/wattline/figures.py": "factors of energies and of normal distributions",
-    "analyzer/wattline_analyzer/core/sources/promql.py": "milliseconds of an hour",
     "exporter/wattline_exporter/storage/sample_store.py": "milliseconds of an hour",
 }
 _UNIT = r"(?:[kMGmµ]?J|[kMG]?Wh)\b"

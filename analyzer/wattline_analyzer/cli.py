@@ -132,7 +132,6 @@ _ORDER = (
     "variability",
     "tenants",
     "best-start",
-    "fleet",
     "usage",
     "requests",
     "waste",

@@ -118,7 +118,7 @@ FLEET = Board(
     "Wattline: fleet",
     "Top users and models, unattributed energy and cost. Recording rules feed it: they lag by six "
     "minutes and have a "
-    "resolution of five minutes. `analyzer fleet` gives exact figures for any window.",
+    "resolution of five minutes. `analyzer usage` gives exact figures for any window.",
     (CLUSTER, NODE, PRICE),
     (
         ("Total", (_ENERGY, _IDLE, _IDLE_COST, _EMISSIONS, _POWER)),

@@ -144,7 +144,7 @@ def node_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSerie
         yield from _emissions(node, {"component": component, "device": "0"}, device, t, series)
     for run in own_runs:
         yield from _run_series(node, run, t, series)
-        yield from _phase_series(run, [gpus[gpu] for gpu in run.gpus], t, series)
+        yield from _phase_series(node, run, [gpus[gpu] for gpu in run.gpus], t, series)
 
 
 def _attributed_energy(device_labels, device, t, series) -> Iterator[NodeSeries]:
@@ -200,7 +200,7 @@ def _run_series(node, run, t, series) -> Iterator[NodeSeries]:
         yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / KWH_J, exported)
 
 
-def _phase_series(run, devices, t, series) -> Iterator[NodeSeries]:
+def _phase_series(node, run, devices, t, series) -> Iterator[NodeSeries]:
     for name, (from_s, until_s) in run.phases.items():
         labels = {"run_id": run.run_id, "phase": name}
         exported = (t >= run.begin_s + from_s) & (t <= run.end_s + AFTER_S)
@@ -209,6 +209,8 @@ def _phase_series(run, devices, t, series) -> Iterator[NodeSeries]:
         joules = np.sum([device.during_j(span, t) for device in devices], axis=0)
         yield series(m.RUN_PHASE_SECONDS, labels, seconds, exported)
         yield series(m.RUN_PHASE_ENERGY, {**labels, "component": "gpu"}, joules, exported)
+        if node.instance != run.instances[0]:  # it does not count the run's work
+            continue
         for unit, per_second in run.per_second.items():
             yield series(m.RUN_PHASE_WORK, {**labels, "unit": unit}, per_second * seconds, exported)
 

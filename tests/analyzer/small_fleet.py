@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,10 +24,6 @@ from tests.analyzer.fleet_owners import owner_series
 from tests.analyzer.node import write_history
 from wattline.contract.api import OTHER_RUNS
 from wattline.contract.history import Series
-from wattline_analyzer.core.sources.promql import InstantServer
-from wattline_analyzer.usage.fleet import Fleet, FleetGroup, Keys
-from wattline_analyzer.usage.groups import fleet
-from wattline_analyzer.usage.results import FleetRequest, fetch_fleet
 
 ATTRIBUTED = "wattline_run_attributed_energy_joules_total"
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
@@ -273,21 +268,3 @@ def replay(address: str) -> None:
     call += [f"-httpListenAddr=127.0.0.1:{servers.free_port()}"]
     subprocess.run(call, check=True, capture_output=True, timeout=120)
     urllib.request.urlopen(f"{address}/internal/force_flush").close()
-
-
-def fetch_small_fleet(
-    address: str, by: str, *, rules: bool = False, carbon: float | None = None, **options: Any
-) -> Fleet:
-    """Query the fleet; `options` are fields of a FleetRequest, and `say`."""
-    log: Callable[[str], None] = options.pop("say", lambda _: None)
-    keys = tuple(by.split(","))
-    window = {"policy": "idle_shared", "start_s": BEGIN_S, "end_s": END_S, **options}
-    with contextlib.closing(InstantServer(address)) as server:
-        counts = fetch_fleet(
-            server, FleetRequest(keys, **window, emissions=carbon is None, rules=rules), log
-        )
-    return fleet(keys, window["policy"], counts, carbon)
-
-
-def groups_by_keys(result: Fleet) -> dict[Keys, FleetGroup]:
-    return {group.keys: group for group in result.groups}

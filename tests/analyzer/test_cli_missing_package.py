@@ -18,7 +18,7 @@ WITHOUT_PACKAGE = (
         ("requests", ["report", "--run-id", "x"]),
         (
             "requests",
-            ["fleet", "--source", "http://127.0.0.1:9"],
+            ["usage", "--source", "http://127.0.0.1:9"],
         ),  # it connects before it needs numpy
     ],
 )

@@ -1,6 +1,6 @@
 """Fleet of 1,000 GPUs over a week in a real VictoriaMetrics, with two phases in each run.
 
-Time, traffic and accuracy of `analyzer fleet`, and the time of `analyzer usage`.
+Time and accuracy of `analyzer usage`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -33,8 +34,6 @@ GPUS = 8
 SAMPLED_NODES = 2
 ROUNDS = 3
 TIME_GOAL_S = 5.0
-MOVED_GOAL = 1e6
-GROWTH_GOAL = 1.05
 ERROR_GOAL = 0.005
 _DAY_S = 86_400.0
 _LOADED = {
@@ -69,18 +68,16 @@ class Size:
 class WindowFigures:
     """Figures of one window from whole processes (median times).
 
-    `error` is the largest of the sampled nodes. `server_cpu_s` is VictoriaMetrics's CPU time for
-    one call of `fleet`, `usage_cpu_s` for one of `usage`.
+    `error` is the largest of the sampled nodes. `cpu_s` is the CPU time of one call of `usage`, and
+    `server_cpu_s` that of VictoriaMetrics. `apart` is the remainder as a ratio.
     """
 
     days: float
     seconds: float
+    cpu_s: float
     server_cpu_s: float
-    moved_bytes: int
     error: float
     apart: float
-    usage_s: float
-    usage_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,49 +105,44 @@ def measure(folder: Path, size: Size) -> FleetFigures:
 
 def figures(result: FleetFigures) -> Iterator[Figure]:
     for each in result.readings:
-        where = f"fleet, {each.days:g} d"
+        where = f"usage of a fleet, {each.days:g} d"
         note = (
             f"{result.samples / 1e6:.0f} M samples, {result.runs:,} runs, loaded in "
             f"{result.load_s:.0f} s"
         )
         yield Figure(f"{where}: whole process", "ms", each.seconds, goal=TIME_GOAL_S, note=note)
+        yield Figure(f"{where}: its CPU", "ms", each.cpu_s)
         yield Figure(f"{where}: the server's CPU", "ms", each.server_cpu_s)
-        yield Figure(f"{where}: usage, whole process", "ms", each.usage_s)
-        yield Figure(f"{where}: usage, the server's CPU", "ms", each.usage_cpu_s)
-        yield Figure(f"{where}: moved", "MB", each.moved_bytes, goal=MOVED_GOAL)
         yield Figure(f"{where}: from raw samples, at most", "%", each.error, goal=ERROR_GOAL)
         yield Figure(f"{where}: parts against counters", "%", abs(each.apart), goal=ERROR_GOAL)
-    if len(result.readings) > 1:
-        short, long = result.readings
-        name = f"fleet, bytes for {long.days:g} d to 1 d"
-        yield Figure(name, "×", long.moved_bytes / short.moved_bytes, goal=GROWTH_GOAL)
 
 
 def _reading(address: str, end_s: float, days: float, nodes: int) -> WindowFigures:
-    before_s = _cpu_s(address)
-    by_owner = [_asked(address, end_s, days, "model,user,namespace") for _ in range(ROUNDS)]
-    cpu_s = (_cpu_s(address) - before_s) / ROUNDS
-    _, by_node = _asked(address, end_s, days, "node")
-    document = by_owner[0][1]
+    server_s = _cpu_s(address)
+    own_s = _children_s()
+    calls = [_usage(address, end_s, days, "model,user,namespace") for _ in range(ROUNDS)]
+    own_s = (_children_s() - own_s) / ROUNDS
+    server_s = (_cpu_s(address) - server_s) / ROUNDS
+    _, by_node = _usage(address, end_s, days, "model,node")
     sampled = random.Random(3).sample(range(nodes), SAMPLED_NODES)
     errors = [
         abs(_joules(by_node, node) / _raw_j(address, node, end_s, days) - 1) for node in sampled
     ]
-    seconds = sorted(seconds for seconds, _ in by_owner)[ROUNDS // 2]
-    before_s = _cpu_s(address)
-    usage_s, _ = _asked(address, end_s, days, "user,model", "usage")
+    document = calls[0][1]
     return WindowFigures(
-        *(
-            days,
-            seconds,
-            cpu_s,
-            document["moved_bytes"],
-            max(errors),
-            document["parts_beside_devices_ratio"],
-        ),
-        usage_s,
-        _cpu_s(address) - before_s,
+        days,
+        sorted(seconds for seconds, _ in calls)[ROUNDS // 2],
+        own_s,
+        server_s,
+        max(errors),
+        document["remainder"]["energy_joules"] / document["total"]["energy_joules"],
     )
+
+
+def _children_s() -> float:
+    """Return the CPU time of the processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _cpu_s(address: str) -> float:
@@ -161,39 +153,20 @@ def _cpu_s(address: str) -> float:
     )
 
 
-def _asked(
-    address: str, end_s: float, days: float, by: str, subcommand: str = "fleet"
-) -> tuple[float, dict[str, Any]]:
-    command = [
-        sys.executable,
-        "-c",
-        "from wattline_analyzer.cli import main; main()",
-        subcommand,
-        "--format",
-        "json",
-    ]
-    command += [
-        "--source",
-        address,
-        "--until",
-        f"{end_s:.0f}",
-        "--since",
-        f"{days:g}d",
-        "--by",
-        by,
-        "--top",
-        "10000",
-    ]
+def _usage(address: str, end_s: float, days: float, by: str) -> tuple[float, dict[str, Any]]:
+    program = "from wattline_analyzer.cli import main; main()"
+    command = [sys.executable, "-c", program, "usage", "--format", "json", "--by", by]
+    command += ["--source", address, "--until", f"{end_s:.0f}", "--since", f"{days:g}d"]
     begun_s = time.monotonic()
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if completed.returncode:
-        raise ProgramError(f"analyzer {subcommand}: {completed.stderr.strip()}")
+        raise ProgramError(f"analyzer usage: {completed.stderr.strip()}")
     return time.monotonic() - begun_s, json.loads(completed.stdout)
 
 
 def _joules(document: dict[str, Any], node: int) -> float:
-    rows = [*document["groups"], *document["no_run"]]
-    return sum(float(row["energy_joules"]) for row in rows if row["node"] == _name(node))
+    rows = [*document["groups"], *document["unattributed"]]
+    return sum(float(row["energy_joules"] or 0.0) for row in rows if row["node"] == _name(node))
 
 
 def _raw_j(address: str, node: int, end_s: float, days: float) -> float:

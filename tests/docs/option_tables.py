@@ -29,7 +29,7 @@ _TYPES = {
 }
 STUDY_COMMANDS = ("recommend", "compare", "gate", "variability", "tenants", "best-start")
 """Commands of the analyzer that compare runs, settings or times; they have a separate page."""
-FLEET_COMMANDS = ("fleet", "usage", "waste", "requests")
+SUM_COMMANDS = ("usage", "waste", "requests")
 """Commands of the analyzer that sum over many runs or requests; they have a separate page."""
 _INHERITED = 10
 """Identical options from which on a command refers to another command's table."""

@@ -27,13 +27,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "analyzer options": partial(
         option_tables.program_options,
         "analyzer",
-        without=option_tables.STUDY_COMMANDS + option_tables.FLEET_COMMANDS,
+        without=option_tables.STUDY_COMMANDS + option_tables.SUM_COMMANDS,
     ),
     "analyzer study options": partial(
         option_tables.command_options, "analyzer", option_tables.STUDY_COMMANDS, "options.md"
     ),
-    "analyzer fleet options": partial(
-        option_tables.command_options, "analyzer", option_tables.FLEET_COMMANDS, "options.md"
+    "analyzer usage options": partial(
+        option_tables.command_options, "analyzer", option_tables.SUM_COMMANDS, "options.md"
     ),
     **{f"{name} exit codes": partial(exit_codes.table, name) for name in exit_codes.EXIT_CODES},
     "job options": option_tables.job_options,

@@ -4,7 +4,6 @@ and dashboard.
 
 import json
 import re
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -31,10 +30,7 @@ from wattline_analyzer.compare.comparison import RunGroup, compare_groups, group
 from wattline_analyzer.compare.gate import gate_figure
 from wattline_analyzer.compare.output import comparison_output
 from wattline_analyzer.core.sample_table import table_of
-from wattline_analyzer.core.sources.promql import InstantServer
 from wattline_analyzer.report.assess import assess
-from wattline_analyzer.usage.groups import fleet
-from wattline_analyzer.usage.results import FleetRequest, fetch_fleet
 from wattline_analyzer.watch.output import live_document
 from wattline_analyzer.watch.watch import live_state
 
@@ -234,19 +230,17 @@ def history(tmp_path_factory):
 
 
 @pytest.mark.parametrize("source", ["prometheus", "history"])
-@pytest.mark.parametrize("command", ["fleet", "usage"])
-def test_fleet_and_usage_have_the_figures_of_the_reports(request, source, command):
+def test_usage_has_the_figures_of_the_reports(request, source):
     window = ("--since", str(START_S - 60), "--until", str(START_S + 240))
     options = (
         "--by",
         "workload",
-        "--no-rules",
         *window,
         "--source",
         request.getfixturevalue(source),
     )
-    groups = json.loads(analyzer(command, *options, "--format", "json"))["groups"]
-    table = " ".join(analyzer(command, *options).split())
+    groups = json.loads(analyzer("usage", *options, "--format", "json"))["groups"]
+    table = " ".join(analyzer("usage", *options).split())
     by_workload = {group["workload"]: group["work"] for group in groups}
 
     assert by_workload["classify"]["verdicts"]["energy_per_unit_joules"] == pytest.approx(
@@ -259,6 +253,8 @@ def test_fleet_and_usage_have_the_figures_of_the_reports(request, source, comman
     assert " per generated token " in table
     assert " per verdict " in table
     assert "whole run " not in table
+    shared = by_workload[RUN.workload]["generated_tokens"]
+    assert shared["energy_per_unit_joules"] == pytest.approx(PER_TOKEN_J)
 
 
 def test_report_compare_and_dashboard_use_the_phases_of_the_work(tmp_path, prometheus):
@@ -301,15 +297,6 @@ def test_watch_shared_gpu_uses_the_attributed_share():
 
     assert (run["unit"], run["energy_per_unit_is_attributed"]) == ("generated_tokens", True)
     assert run["energy_per_unit_joules"] == pytest.approx(PER_TOKEN_J)
-
-
-def test_fleet_shared_gpu_uses_the_attributed_share(prometheus):
-    request = FleetRequest(("workload",), SHARE_POLICY, START_S - 60, START_S + 240)
-    with closing(InstantServer(prometheus)) as server:
-        groups = fleet(("workload",), SHARE_POLICY, fetch_fleet(server, request, print)).groups
-
-    (group,) = [one for one in groups if one.keys == (RUN.workload,)]
-    assert group.work["generated_tokens"].joules_per_unit == pytest.approx(PER_TOKEN_J)
 
 
 def test_dashboards_shared_gpu_use_the_attributed_share(prometheus):

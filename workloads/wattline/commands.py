@@ -98,7 +98,6 @@ _ORDER = (
     "variability",
     "tenants",
     "best-start",
-    "fleet",
     "usage",
     "waste",
 )

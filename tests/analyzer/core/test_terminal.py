@@ -18,8 +18,6 @@ from wattline_analyzer.core.terminal import TerminalTable, WithoutTrailingSpaces
 from wattline_analyzer.report.assess import assess
 from wattline_analyzer.report.sections.report import report_tables
 from wattline_analyzer.report.terminal import terminal_report
-from wattline_analyzer.usage.fleet import Fleet, FleetGroup, GroupWork, Means
-from wattline_analyzer.usage.fleet_output import fleet_output
 
 COLUMNS = (
     Column("device", text=True, whole=True),
@@ -163,30 +161,6 @@ def test_report_column_has_one_unit_in_terminal_and_page(report):
         assert {row[at].text.rpartition(" ")[2] for row in rows if not row[at].absent} == {"Wh"}, (
             title
         )
-
-
-def test_fleet_output_columns_have_one_unit_each():
-    groups = tuple(
-        FleetGroup(
-            (name,),
-            {"gpu": joules},
-            1,
-            {"requests": GroupWork(amount, joules)},
-            {("average", "actual"): emissions_g},
-        )
-        for name, joules, amount, emissions_g in (
-            ("a", 9_000_000.0, 100.0, 2_000.0),
-            ("b", 1_800.0, 3_600.0, 0.5),
-        )
-    )
-    means = Means("raw samples", 0.0, 60.0, "http://x", 1, 1, 1)
-    small_fleet = Fleet(("model",), "idle_shared", groups, (), {"gpu": 9_001_800.0}, {}, 0.0, means)
-
-    table = fleet_output(small_fleet, 50).parts[1]
-
-    assert [row[2].text for row in table.rows] == ["2.500 kWh", "0.0005000 kWh"]
-    assert [row[4].text for row in table.rows] == ["2.000 kg CO₂eq", "0.0005000 kg CO₂eq"]
-    assert [row[6].text for row in table.rows] == ["25.00 Wh", "0.0001389 Wh"]
 
 
 def test_energy_largest_chooses_unit_and_keeps_digits():

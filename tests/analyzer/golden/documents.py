@@ -45,13 +45,16 @@ COMMANDS = {
     ),
     "runs": ("runs",),
     "usage": ("usage", *_WINDOW, "--by", "model,user", "--price", "0.3", "--currency", "EUR"),
-    "fleet": ("fleet", *_WINDOW, "--by", "workload,node"),
+    "usage-by-node": ("usage", *_WINDOW, "--by", "workload,node"),
     "compare": ("compare", "power_limit_watts=400", "power_limit_watts=500"),
     "recommend": ("recommend", "--experiment", "caps"),
     "tenants": ("tenants", "--experiment", "pair"),
     "variability": ("variability", "--experiment", "each-gpu", "--of", "energy"),
 }
-_TEXTS = ("text", "source", "notes", "reason", "reasons", "answer", "title", "advice", "remarks")
+_TEXTS = (
+    *("text", "source", "notes", "reason", "reasons", "energy_reason", "answer", "title"),
+    *("advice", "remarks"),
+)
 
 
 def unpack(folder: Path) -> Path:

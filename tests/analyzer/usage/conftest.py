@@ -17,7 +17,7 @@ def usage(call, sources):
     """Run the command; return its JSON document and stderr."""
 
     def run(source, by, *arguments, since=BEGIN_S, until=END_S):
-        window = ("--since", since, "--until", until, "--no-rules")
+        window = ("--since", since, "--until", until)
         named = sources.get(source, source)
         code, stdout, stderr = call(
             "usage", "--source", named, "--by", by, *window, *arguments, "--format", "json"

@@ -72,7 +72,7 @@ def sources(tmp_path_factory):
 
 @pytest.mark.parametrize("source", ["prometheus", "victoria-metrics", "history"])
 def test_usage_counts_no_total_again_after_a_power_cut(call, sources, source):
-    window = ("--since", f"{BEGIN_S:.0f}", "--until", f"{BEGIN_S + END_S:.0f}", "--no-rules")
+    window = ("--since", f"{BEGIN_S:.0f}", "--until", f"{BEGIN_S + END_S:.0f}")
     code, out, err = call(
         "usage", "--source", sources[source], "--by", "user", *window, "--format", "json"
     )

@@ -102,7 +102,6 @@ def usage(analyzer, place, by, start_s):
         by,
         "--price",
         "0.5",
-        "--no-rules",
         "--format",
         "json",
     )

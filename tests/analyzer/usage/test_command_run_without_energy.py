@@ -29,7 +29,7 @@ def history(tmp_path):
     return str(write_samples(tmp_path, kept))
 
 
-@pytest.mark.parametrize("command", ["usage", "fleet"])
+@pytest.mark.parametrize("command", ["usage"])
 @pytest.mark.parametrize(
     ("by", "expected"),
     [

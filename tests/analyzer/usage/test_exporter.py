@@ -17,7 +17,7 @@ def exporter(tmp_path_factory):
         yield started
 
 
-@pytest.mark.parametrize("command", ["fleet", "usage"])
+@pytest.mark.parametrize("command", ["usage"])
 def test_fleet_commands_read_an_exporter(call, exporter, command):
     failures = []
 

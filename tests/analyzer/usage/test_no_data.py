@@ -6,7 +6,7 @@ from tests.analyzer.node import START_S, series_of_scrapes, write_history
 from wattline.contract import metrics as m
 
 
-@pytest.mark.parametrize("command", ["fleet", "usage"])
+@pytest.mark.parametrize("command", ["usage"])
 def test_fleet_commands_empty_file_remedy_fits_a_file(call, tmp_path, command):
     history = write_history(
         tmp_path, series_of_scrapes([(START_S, [(m.BUILD_INFO, {"version": "1"}, 1.0)])])

@@ -9,7 +9,7 @@ from tests.analyzer.small_fleet import BARE_S
 GPU_W, RUN_S, TOKENS = 300, 100, 400
 
 
-@pytest.mark.parametrize("command", ["usage", "fleet"])
+@pytest.mark.parametrize("command", ["usage"])
 @pytest.mark.parametrize("source", ["prometheus", "victoria-metrics", "history"])
 def test_energy_per_unit_leaves_out_work_without_energy(
     call, fleet_addresses, fleet_history, source, command
@@ -25,7 +25,6 @@ def test_energy_per_unit_leaves_out_work_without_energy(
         BARE_S + 900,
         "--by",
         "model,user",
-        "--no-rules",
     )
 
     code, stdout, stderr = call(command, *window, "--format", "json")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -50,8 +51,12 @@ _HARMLESS = "no storeapis matched"
 """Thanos's warning if no store has data of that time, https://thanos.io/tip/components/query.md"""
 
 
+Text = str | Collection[str]
+"""Text that a label has, or texts of which it has one."""
 _Range = tuple[str, float, float]
 """Selector, start and end of a query."""
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""Characters with a meaning in the regular expressions of a matcher."""
 
 
 class _TooMuchError(Exception):
@@ -86,21 +91,21 @@ class PrometheusSource:
         return newest_facts(metrics, self.parts(metrics, matchers, start_s, end_s))
 
     def fetch(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> SampleTable:
         return table_of(
             [one for part in self.parts(metrics, matchers, start_s, end_s) for one in part]
         )
 
     def parts(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
         """Yield samples in chunks that grow while results are small and shrink while the server
         refuses them.
 
         While results are small, the next chunks are requested at the same time.
         """
-        what, selector = metric_names(metrics), _selector(metrics, matchers)
+        what, selector = metric_names(metrics), selector_text(metrics, matchers)
         chunk_s, position_s = FIRST_CHUNK_S, _before(start_s)
         ahead: set[_Range] = set()
         try:
@@ -129,7 +134,7 @@ class PrometheusSource:
             self._progress(what, 1.0)
 
     def prefetch(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> None:
         """Request the first part now, at the same time as others; the other methods with these
         arguments use it.
@@ -139,7 +144,7 @@ class PrometheusSource:
                 [
                     next(
                         _next_ranges(
-                            _selector(metrics, matchers), _before(start_s), end_s, FIRST_CHUNK_S
+                            selector_text(metrics, matchers), _before(start_s), end_s, FIRST_CHUNK_S
                         )
                     )
                 ]
@@ -267,12 +272,18 @@ def _next_ranges(
         position_s, chunk_s = until_s, min(chunk_s * _GROWTH, LONGEST_CHUNK_S)
 
 
-def _selector(metrics: Sequence[Metric], matchers: Mapping[str, str]) -> str:
-    if len(metrics) == 1:
-        return metrics[0].selector(**matchers)
-    inner = [f'__name__=~"{"|".join(metric.name for metric in metrics)}"']
-    inner += [f'{label}="{escape(text)}"' for label, text in matchers.items()]
-    return f"{{{','.join(inner)}}}"
+def selector_text(metrics: Sequence[Metric], matchers: Mapping[str, Text]) -> str:
+    """Return the selector of all series of the metrics whose labels have the given texts."""
+    names = "|".join(metric.name for metric in metrics)
+    inner = [f'__name__=~"{names}"'] if len(metrics) > 1 else []
+    for label, text in matchers.items():
+        if isinstance(text, str):
+            inner.append(f'{label}="{escape(text)}"')
+        else:
+            pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", one) for one in sorted(text))
+            inner.append(f'{label}=~"{escape(pattern)}"')
+    name = metrics[0].name if len(metrics) == 1 else ""
+    return f"{name}{{{','.join(inner)}}}" if inner else name
 
 
 def _within(one: Series, start_s: float, end_s: float) -> Series:
