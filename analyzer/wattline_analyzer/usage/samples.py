@@ -10,7 +10,6 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.counter_arrays import counter_steps
-from wattline_analyzer.core.fetch import SeriesRequest, fetch_parts
 from wattline_analyzer.core.samples import FloatArray, Series
 from wattline_analyzer.core.sources.base import SampleSource
 from wattline_analyzer.core.sources.open import missing_data_remedy
@@ -41,8 +40,7 @@ _METRICS = tuple(
 def read_samples(source: SampleSource, request: UsageRequest) -> Readings:
     """Return the readings of a source without queries. Raises FetchError."""
     raw = RawReadings(source.name, request.start_s, request.end_s, request.policy)
-    span_s = request.start_s - REACH_S, request.end_s
-    for part in fetch_parts(source, SeriesRequest(_METRICS, {}, span_s)):
+    for part in source.parts(_METRICS, {}, request.start_s - REACH_S, request.end_s):
         raw.add(part)
     found = raw.result()
     if not any(key.name in DEVICE_NAMES for key in found.edges):
