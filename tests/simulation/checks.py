@@ -217,6 +217,7 @@ class Checks:
         energies = [
             (device.device_id, device.energy_j.number, device.energy_j.half_width)
             for device in view.devices
+            if device.energy_j.state != "unknown"
         ]
         gpus = {gpu.uuid: gpu for gpu in acknowledged.gpus}
         missing = gpus.keys() - {device for device, _, _ in energies}
@@ -257,9 +258,11 @@ class Checks:
         if seconds > view.duration_s + 1e-6:
             self.node.fail(f"{run_id}: phases of {seconds} s exceed the run of {view.duration_s} s")
         for component in view.components:
-            run_j = view.energy(component).number
+            run_j = view.energy(component).value
+            if run_j is None:
+                continue
             phases_j = sum(
-                phase.energies_j[component].number
+                phase.energies_j[component].value or 0.0
                 for phase in view.phases
                 if component in phase.energies_j
             )
