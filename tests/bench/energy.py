@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench import peer
-from tests.bench.node import A100, FULL_WINDOW, H200, SHORT_BURSTS, SQUARE, UNLUCKY, Node, make_node
+from tests.bench.node import A100, FULL_WINDOW, H200, SHORT_BURSTS, UNLUCKY, Node, make_node
 from tests.bench.program import Program, ProgramError
 from tests.bench.wattline import Exporter, Window, exported_values, run_window, start_exporter
 from tests.bench.window_errors import WindowErrors, window_errors
+from tests.laboratory.loads import BURSTS
 from wattline_exporter.simulation import Fault, Product, Square
 
 PEER_WINDOW_S = 20.0
@@ -34,7 +35,7 @@ class Sensor:
     faults: Fault
     durations_s: tuple[float, ...]
     scripts: tuple[str, ...]
-    loads: tuple[Square, ...] = (SQUARE,)
+    loads: tuple[Square, ...] = (BURSTS,)
 
 
 COUNTER = Sensor(

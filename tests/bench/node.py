@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fakes import nvml
+from tests.laboratory.loads import BURSTS, HIGH_W, LOW_W
 from wattline_exporter import simulation
 from wattline_exporter.simulation import Fault, Product, Simulation, Square
 
 GPUS = 8
 PROCESSES = 8
 """Power levels of each GPU."""
-LOW_W, HIGH_W = 72.0, 640.0
-SQUARE = Square(LOW_W, HIGH_W, 1.73)
 SHORT_BURSTS = Square(LOW_W, HIGH_W, 0.31, duty=0.2)
 """Half-period of 62 ms: power steps twice between two updates of the sensor.
 
@@ -61,7 +60,7 @@ def make_node(
     folder: Path,
     product: Product = H200,
     faults: Fault = Fault.NONE,
-    loads: Sequence[Square] = (SQUARE,),
+    loads: Sequence[Square] = (BURSTS,),
     seed: int = 0,
     *,
     gpus: int = GPUS,

@@ -12,6 +12,7 @@ import numpy as np
 
 from tests.analyzer.recommend.sample_sweeps import sample_run
 from tests.calibration.coverage import LEVELS, Draw, Kind, from_intervals
+from tests.laboratory.loads import log_uniform
 from wattline.figures import Figure
 from wattline_analyzer.core.group_ratios import RunValue, geometric_means, ratios_to_first
 from wattline_analyzer.recommend.advice import advise
@@ -20,10 +21,6 @@ from wattline_analyzer.recommend.sweep import Sweep
 
 MEASURED_RATIO = 1e-4
 """Half-width of each run's own energy, which is small compared with the scatter of repeats."""
-
-
-def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
-    return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
 def _group(

@@ -24,9 +24,7 @@ from tests.calibration.sensors import (
     SENSORS,
     Sensor,
     driver_calls,
-    generated_load,
     generated_product,
-    log_uniform,
 )
 from tests.calibration.table import draw_parser, stored_rows, write_rows
 from tests.calibration.windows import LEVEL, PERIODS, UPDATE_S, Condition, WindowGpu
@@ -35,6 +33,7 @@ from tests.calibration.windows import make_gpu as make_wave_gpu
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
 from tests.exporter.meter.replay import measure_between
+from tests.laboratory.loads import generated_load, log_uniform
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.sensors.readings import ClockReading, GpuCount

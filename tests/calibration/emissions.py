@@ -8,10 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from tests.analyzer.report.loads import PowerLoad
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
-from tests.calibration.ranges import LIMIT_W, generated_load
+from tests.calibration.ranges import LIMIT_W, power_load
+from tests.laboratory.loads import PowerLoad, log_uniform
 from wattline.contract import metrics as m
 from wattline.figures import JOULES_PER_KWH, Figure
 from wattline_analyzer.carbon.restate import EnergyOverTime, restate
@@ -65,7 +64,7 @@ def _draw(rng: np.random.Generator, *, with_sigma: bool) -> Draw:
         float(rng.choice(SLOTS_S)),
     )
     end_s = start_s + seconds
-    load = generated_load(rng, end_s + 300)
+    load = power_load(rng, end_s + 300)
     edges_s = np.arange(start_s // slot_s, end_s // slot_s + 2) * slot_s
     sigma_g = rng.uniform(1, 40) if with_sigma else None
     published_g = rng.uniform(50, 900, len(edges_s) - 1)

@@ -12,9 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from tests.analyzer.report.loads import PowerLoad, square_wave, telegraph
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
+from tests.laboratory.loads import PowerLoad, log_uniform, wave_or_telegraph
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
 from wattline_exporter.runs import marks as run_marks
@@ -54,16 +53,7 @@ class _Counter:
 def _load(rng: np.random.Generator, watts: tuple[float, float], seconds: float) -> PowerLoad:
     low_w = rng.uniform(watts[0], watts[1] / 2)
     high_w = rng.uniform(low_w, watts[1])
-    if rng.random() < 0.5:
-        period_s = log_uniform(rng, max(0.01, seconds / 5_000), 60)
-        periodic: PowerLoad = square_wave(
-            period_s, rng.uniform(0.05, 0.95), (low_w, high_w), seconds, rng.random()
-        )
-        return periodic
-    steps: PowerLoad = telegraph(
-        rng, log_uniform(rng, max(0.01, seconds / 5_000), 20), low_w, high_w, seconds
-    )
-    return steps
+    return wave_or_telegraph(rng, (low_w, high_w), seconds, max(0.01, seconds / 5_000))
 
 
 def _run(rng: np.random.Generator, part: Part) -> tuple[PowerLoad, RunRecord, Device, list[float]]:

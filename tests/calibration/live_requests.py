@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.calibration.requests import FREEDOM, LOADS, OF_SERVER, idle_power_w, of_servers
 from tests.exporter.requests.division.server import IDLE_W, Served, draw_law, serve
 from tests.exporter.requests.division.traffic import TRAFFIC
+from tests.laboratory.loads import log_uniform
 from wattline_exporter.requests.division.arrays import FloatArray
 from wattline_exporter.requests.division.columns import LabelSet, RequestColumns
 from wattline_exporter.requests.division.spans import RequestSpans

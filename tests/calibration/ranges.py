@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tests.analyzer.report.loads import PowerLoad, sensor_log, square_wave, telegraph
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_bound, from_half_width
+from tests.laboratory.loads import PowerLoad, any_wave, log_uniform, telegraph
+from tests.laboratory.sensor_logs import sensor_log
 from wattline.figures import Figure
 from wattline_analyzer.core.device_counters import increase
 from wattline_analyzer.core.emissions import widened_by_amount
@@ -31,7 +31,7 @@ def _levels(rng: np.random.Generator) -> tuple[float, float]:
 def _steps(rng: np.random.Generator, dwell_s: float, seconds: float) -> PowerLoad:
     """Load that jumps at random times, to one of two levels or to any level."""
     low_w, high_w = _levels(rng)
-    load: PowerLoad = telegraph(rng, dwell_s, low_w, high_w, seconds)
+    load = telegraph(rng, dwell_s, low_w, high_w, seconds)
     if rng.random() < 0.5:
         load = PowerLoad(load.edges_s, rng.uniform(low_w, high_w, len(load.levels_w)))
     return load
@@ -98,13 +98,9 @@ def sampling_of_fast_logs(rng: np.random.Generator, count: int) -> Iterator[Draw
         )
 
 
-def generated_load(rng: np.random.Generator, seconds: float) -> PowerLoad:
+def power_load(rng: np.random.Generator, seconds: float) -> PowerLoad:
     """Periodic load of 10 ms to 60 s, with at most 10,000 steps."""
-    period_s = log_uniform(rng, max(0.01, seconds / 5_000), 60)
-    load: PowerLoad = square_wave(
-        period_s, rng.uniform(0.05, 0.95), _levels(rng), seconds, rng.random()
-    )
-    return load
+    return any_wave(rng, _levels(rng), seconds, max(0.01, seconds / 5_000))
 
 
 def counters(rng: np.random.Generator, count: int) -> Iterator[Draw]:
@@ -130,7 +126,7 @@ def works(rng: np.random.Generator, count: int) -> Iterator[Draw]:
     for _ in range(count):
         spacing_s = log_uniform(rng, 1, 60)
         seconds = max(log_uniform(rng, 10, 3_600), 2 * spacing_s)
-        load = generated_load(rng, seconds + 4 * spacing_s)  # tokens per second instead of watts
+        load = power_load(rng, seconds + 4 * spacing_s)  # tokens per second instead of watts
         times = np.arange(0, seconds + 4 * spacing_s, spacing_s)
         start_s = spacing_s * (1 + rng.random())
         found = increase(
@@ -146,7 +142,7 @@ def _scraped(
     rng: np.random.Generator, times: np.ndarray, seconds: float
 ) -> tuple[PowerLoad, Samples]:
     """Return a load, and its counter, of which each value is up to 0.4 s old."""
-    load = generated_load(rng, seconds)
+    load = power_load(rng, seconds)
     return load, Samples(
         times, load.energy_j(times - rng.uniform(0, 0.4, len(times))) - load.energy_j(-1.0)
     )

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.requests.division.disaggregated import serve_disaggregated
 from tests.exporter.requests.division.server import (
@@ -22,6 +21,7 @@ from tests.exporter.requests.division.server import (
     serve_one_at_a_time,
 )
 from tests.exporter.requests.division.traffic import TRAFFIC
+from tests.laboratory.loads import log_uniform
 from wattline_exporter.attribution.idle_level import IDLE_S, IdleLevel
 from wattline_exporter.requests.division.arrays import FloatArray, amounts_at
 from wattline_exporter.requests.division.division import EnergyPart, divide_all

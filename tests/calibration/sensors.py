@@ -16,6 +16,7 @@ import numpy as np
 from tests.calibration.coverage import Draw, Kind, from_half_width
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
+from tests.laboratory.loads import generated_load, log_uniform
 from wattline.contract.run import Emissions
 from wattline.figures import Figure
 from wattline_analyzer.carbon.emissions import ledger_emissions
@@ -24,15 +25,7 @@ from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.run_record import Cut
 from wattline_exporter.sensors.readings import ClockReading, GpuCount, Slot
-from wattline_exporter.simulation import (
-    Constant,
-    Load,
-    Ramp,
-    Recording,
-    SimulatedGpuState,
-    Square,
-    Trace,
-)
+from wattline_exporter.simulation import Load, SimulatedGpuState
 from wattline_exporter.simulation.gpu import energy_j
 
 Sensor = Literal["counter", "whole window", "part of the window", "averaged"]
@@ -41,29 +34,6 @@ SECONDS = (1.0, 120.0)
 SHORTEST_PHASE_S = 1.0
 """The report has no energy of shorter phases."""
 _JOULES_PER_KWH = 3.6e6
-
-
-def log_uniform(rng: random.Random, low: float, high: float) -> float:
-    return math.exp(rng.uniform(math.log(low), math.log(high)))
-
-
-def generated_load(rng: random.Random, seconds: float) -> Load:
-    """Return a constant, rising, periodic or stepwise load for a run of this length."""
-    low_w = rng.uniform(20, 300)
-    high_w = rng.uniform(low_w + 10, 690)
-    kind = rng.random()
-    if kind < 0.1:
-        return Constant(high_w)
-    if kind < 0.2:
-        return Ramp(low_w, high_w, seconds + LEAD_S)
-    if kind < 0.7:
-        return Square(low_w, high_w, log_uniform(rng, 0.01, 60), rng.uniform(0.05, 0.95))
-    dwell_s = log_uniform(rng, max(0.01, seconds / 2_000), 20)
-    times_s, watts = [0.0], [low_w]
-    while times_s[-1] < seconds + LEAD_S + 3:
-        times_s.append(times_s[-1] + max(1e-3, rng.expovariate(1 / dwell_s)))
-        watts.append(rng.uniform(low_w, high_w))
-    return Trace(Recording(tuple(times_s), tuple(watts)))
 
 
 def generated_product(rng: random.Random, sensor: Sensor) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.analyzer.report.loads import square_wave, telegraph
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.table import draw_parser, stored_rows, write_rows
+from tests.laboratory.loads import log_uniform, wave_or_telegraph
 from wattline_exporter.attribution.cpu_time import (
     CpuUsageReader,
     NodeCpuUsage,
@@ -134,16 +133,7 @@ class _Node(CpuUsageReader):
         high = rng.uniform(0.2, 1.0) * highest
         low = rng.uniform(0.05, 0.9) * high
         seconds = self.until_s + 5
-        if rng.random() < 0.5:
-            load = square_wave(
-                log_uniform(rng, 0.05, 60),
-                rng.uniform(0.05, 0.95),
-                (low, high),
-                seconds,
-                rng.random(),
-            )
-        else:
-            load = telegraph(rng, log_uniform(rng, 0.05, 20), low, high, seconds)
+        load = wave_or_telegraph(rng, (low, high), seconds, 0.05)
         return np.asarray(
             np.diff(load.energy_j(np.append(self._cells_s, self._cells_s[-1] + GRID_S))) / GRID_S
         )

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.analyzer.report.loads import PowerLoad, square_wave, telegraph
-from tests.calibration.comparisons import log_uniform
 from tests.calibration.coverage import Draw, Kind, from_bound
+from tests.laboratory.loads import PowerLoad, log_uniform, wave_or_telegraph
 from wattline.contract import metrics as m
 from wattline.figures import Figure
 from wattline_analyzer.core.sample_table import table_of
@@ -69,16 +68,7 @@ class _Tenant:
 def _curve(rng: np.random.Generator, highest: float, seconds: float) -> PowerLoad:
     high = rng.uniform(0.1, 1.0) * highest
     low = rng.uniform(0.05, 0.95) * high
-    if rng.random() < 0.5:
-        period_s = log_uniform(rng, max(0.01, seconds / 3_000), 60)
-        periodic: PowerLoad = square_wave(
-            period_s, rng.uniform(0.05, 0.95), (low, high), seconds, rng.random()
-        )
-        return periodic
-    steps: PowerLoad = telegraph(
-        rng, log_uniform(rng, max(0.01, seconds / 3_000), 20), low, high, seconds
-    )
-    return steps
+    return wave_or_telegraph(rng, (low, high), seconds, max(0.01, seconds / 3_000))
 
 
 def _tenants(rng: np.random.Generator) -> list[_Tenant]:

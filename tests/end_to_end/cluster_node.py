@@ -14,7 +14,8 @@ import psutil
 import requests
 
 from tests import daemon, servers
-from tests.bench.node import HIGH_W, LOW_W, boottime_of
+from tests.bench.node import boottime_of
+from tests.laboratory.loads import HIGH_W, LOW_W
 from wattline.contract import metrics as m
 from wattline_exporter.simulation import (
     FILE_NAME,

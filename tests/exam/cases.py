@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pynvml
 
 from tests.fakes.nvml_faults import FaultKind, ScheduledFaults
+from tests.laboratory.loads import BURSTS, HIGH_W, LOW_W
 from wattline_exporter.simulation import (
     PRODUCTS,
     Constant,
@@ -20,8 +21,6 @@ from wattline_exporter.simulation import (
 
 H200, A100 = PRODUCTS["H200"], PRODUCTS["A100"]
 SLOW_COUNTER = replace(H200, counter_period_s=1.0)
-LOW_W, HIGH_W = 72.0, 640.0
-BURSTS = Square(LOW_W, HIGH_W, 1.73)
 FOREVER_S = 1e12
 
 

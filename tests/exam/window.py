@@ -18,10 +18,11 @@ from typing import IO, Any
 
 import psutil
 
-from tests.exam.cases import LOW_W, Case, Event
+from tests.exam.cases import Case, Event
 from tests.exam.scores import Answer
 from tests.fakes import nvml, nvml_faults
 from tests.fakes.nvml_faults import ScheduledFaults
+from tests.laboratory.loads import LOW_W
 from wattline_exporter.simulation import Constant, Simulation, Square, clock_s, create, make_gpus
 
 SUM = "sum"

@@ -18,12 +18,10 @@ from tests.bench.wattline import Exporter, start_exporter
 from tests.fakes import nvml, nvml_faults
 from tests.fakes.nvml_faults import ScheduledFaults
 from tests.fault_trials.cases import Action, Case, Event
+from tests.laboratory.loads import job_load
 from wattline_exporter.runs.marks import DOUBTED_S
 from wattline_exporter.simulation import (
-    Constant,
-    Load,
     Simulation,
-    Square,
     clock_s,
     create,
     make_gpus,
@@ -85,7 +83,7 @@ def measure(cases: Sequence[Case], seed: int, folder: Path) -> list[Outcome]:
     create(path, make_gpus(len(cases) + HEALTHY, H200, f"{seed}"), created_s)
     with Simulation.open(path) as simulation, ScheduledFaults(folder / "faults") as scheduled:
         for gpu in range(len(simulation.gpus)):
-            simulation.set_load(gpu, _random_load(rng), at=created_s)
+            simulation.set_load(gpu, job_load(rng), at=created_s)
             simulation.jump_counter(gpu, 10 ** rng.uniform(*COUNTER_LOG10_J))
         for gpu, case in enumerate(cases):
             simulation.set_fault(gpu, case.initial, on=True)
@@ -96,15 +94,6 @@ def measure(cases: Sequence[Case], seed: int, folder: Path) -> list[Outcome]:
             exporter.until_ready(len(simulation.gpus))
             time.sleep(LEAD_S)
             return _run(exporter, simulation, scheduled, cases, rng)
-
-
-def _random_load(rng: random.Random) -> Load:
-    if rng.random() < 0.5:
-        return Constant(rng.uniform(150.0, 690.0))
-    period_s = rng.choice([0.31, 1.73, 7.0])
-    return Square(
-        72.0, rng.uniform(300.0, 690.0), period_s, rng.uniform(0.3, 0.7), rng.uniform(0, period_s)
-    )
 
 
 def _run(

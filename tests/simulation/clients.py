@@ -4,18 +4,18 @@ dies.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tests.laboratory.loads import job_load
 from tests.simulation.exporter import Life, World
 from tests.simulation.gpus import SimulatedGpu
 from wattline.contract.run import Run
 from wattline_exporter.runs.admission import RunEnd, RunProcesses, RunStart
 from wattline_exporter.runs.service import NOT_SAVED
 from wattline_exporter.sensors.readings import RunError
-from wattline_exporter.simulation import Constant, Load, Square
+from wattline_exporter.simulation import Constant, Load
 
 PHASES = ("load", "warmup", "measure", "save")
 RETRY_S = 0.5
@@ -156,7 +156,7 @@ class Client:
         self._pace_s = self._rng.choice([0.2, 0.2, 1.0, 4.0, 15.0])
 
     def _load(self) -> Load:
-        return random_load(self._rng)
+        return job_load(self._rng)
 
     def _pause_s(self, *, died: bool) -> float:
         """Return the time until the next run."""
@@ -289,11 +289,3 @@ class Client:
 
 def is_saved(view: Run) -> bool:
     return NOT_SAVED not in view.notes
-
-
-def random_load(rng: random.Random) -> Load:
-    """Return a load of a job: constant, or with steps."""
-    if rng.random() < 0.5:
-        return Constant(rng.uniform(90.0, 690.0))
-    high_w = rng.uniform(300.0, 690.0)
-    return Square(72.0, high_w, rng.choice([0.31, 1.73, 7.0, 31.0]), rng.uniform(0.2, 0.8))

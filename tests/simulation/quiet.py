@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.laboratory.loads import JOB_PERIODS_S, job_load
 from tests.simulation.clients import Client, is_saved
 from tests.simulation.episode import MEMORY, Episode, Plan, Result
 from tests.simulation.exporter import Life
 from tests.simulation.gpus import Worker
 from wattline.contract.run import Run
 from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
-from wattline_exporter.simulation import Constant, Load, Square
+from wattline_exporter.simulation import Load
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 QUIET_HOURS = 30 * 24.0
@@ -71,11 +72,7 @@ class QuietClient(Client):
         self._next()
 
     def _load(self) -> Load:
-        rng = self._rng
-        if rng.random() < 0.5:
-            return Constant(rng.uniform(90.0, 690.0))
-        period_s = rng.choice([0.31, 1.73, 7.0, 31.0, 900.0])
-        return Square(72.0, rng.uniform(300.0, 690.0), period_s, rng.uniform(0.2, 0.8))
+        return job_load(self._rng, (*JOB_PERIODS_S, 900.0))
 
     def _pause_s(self, *, died: bool) -> float:
         del died

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analyzer.node import START_S
-from tests.analyzer.report import loads
+from tests.laboratory import loads, sensor_logs
 from wattline.contract.power_sensors import SensorWindow, sensor_window
 from wattline_analyzer.core.runs.load import Clock, load_run
 from wattline_analyzer.core.samples import Exact, Samples, clean
@@ -37,8 +37,8 @@ def test_aliasing_error_above_2_percent_is_detected_and_bounded():
     rng, detected, repeats = np.random.default_rng(11), [], []
     while len(detected) < 60:
         load = any_square(rng, 20)
-        power = loads.sensor_log(load, 20, rng)
-        error = abs(loads.integral_w(power, 20) / load.mean_w(20) - 1)
+        power = sensor_logs.sensor_log(load, 20, rng)
+        error = abs(sensor_logs.integral_w(power, 20) / load.mean_w(20) - 1)
         if error > 0.02:
             beat = find_beat(power)
             detected.append(beat is not None)
@@ -62,7 +62,7 @@ def test_aliasing_aperiodic_loads_have_at_most_5_percent_false_positives(build, 
     rng = np.random.default_rng(12)
 
     detected = [
-        find_beat(loads.sensor_log(build(rng, duration_s), duration_s, rng)) is not None
+        find_beat(sensor_logs.sensor_log(build(rng, duration_s), duration_s, rng)) is not None
         for _ in range(40)
     ]
 
@@ -74,9 +74,9 @@ def test_aliasing_limit_covers_error_of_square_wave():
     rng, exceeded = np.random.default_rng(13), []
     for phase in np.arange(0, 1, 0.1):
         load = loads.square_wave(0.104, 0.5, (100, 300), 8, phase)
-        power = loads.sensor_log(load, 8, rng)
+        power = sensor_logs.sensor_log(load, 8, rng)
         exceeded.append(
-            abs(loads.integral_w(power, 8) / load.mean_w(8) - 1) > find_beat(power).most_ratio
+            abs(sensor_logs.integral_w(power, 8) / load.mean_w(8) - 1) > find_beat(power).most_ratio
         )
 
     assert not any(exceeded)
@@ -85,19 +85,19 @@ def test_aliasing_limit_covers_error_of_square_wave():
 def test_aliasing_slow_square_wave_is_not_flagged():
     load = loads.square_wave(4.0, 0.5, (100, 300), 20, 0.3)
 
-    assert find_beat(loads.sensor_log(load, 20, np.random.default_rng(14))) is None
+    assert find_beat(sensor_logs.sensor_log(load, 20, np.random.default_rng(14))) is None
 
 
 def test_updates_period_is_estimated_from_samples():
     load = loads.square_wave(0.13, 0.5, (100, 300), 20, 0)
 
-    result = updates(loads.sensor_log(load, 20, np.random.default_rng(15)))
+    result = updates(sensor_logs.sensor_log(load, 20, np.random.default_rng(15)))
 
-    assert result.period_s == pytest.approx(loads.UPDATE_S, rel=1e-3)
+    assert result.period_s == pytest.approx(sensor_logs.UPDATE_S, rel=1e-3)
 
 
 def test_updates_log_with_gap_of_a_year_has_no_estimate():
-    power = loads.sensor_log(
+    power = sensor_logs.sensor_log(
         loads.square_wave(0.13, 0.5, (100, 300), 20, 0), 20, np.random.default_rng(15)
     )
     later = np.where(power.t > 10, power.t + 31_536_000, power.t)
@@ -140,10 +140,10 @@ def test_aliasing_slow_samples_of_integral_give_unknown_note():
 
 
 def test_aliasing_downsampled_log_gives_unknown_note():
-    beating = loads.sensor_log(
+    beating = sensor_logs.sensor_log(
         loads.square_wave(0.104, 0.5, (100, 300), 8, 0), 8, np.random.default_rng(18)
     )
-    downsampled = replace(beating, exact=Exact((0.0, 8.0), loads.LOG_S, 1_600.0, 8.0, (), ()))
+    downsampled = replace(beating, exact=Exact((0.0, 8.0), sensor_logs.LOG_S, 1_600.0, 8.0, (), ()))
 
     (finding,) = aliasing_findings(
         "GPU 0", find_beat(downsampled), QUARTER, downsampled, counted=False
@@ -155,7 +155,7 @@ def test_aliasing_downsampled_log_gives_unknown_note():
 
 def test_aliasing_sensor_with_full_window_has_no_finding():
     beat = find_beat(
-        loads.sensor_log(
+        sensor_logs.sensor_log(
             loads.square_wave(0.104, 0.5, (100, 300), 8, 0), 8, np.random.default_rng(16)
         )
     )
@@ -205,7 +205,7 @@ def test_report_fast_log_warns_only_of_load_near_sensor_period(tmp_path, period_
     wave = loads.square_wave(period_s, 0.5, (100, 300), 8, 0.2)
 
     report = imported_report(
-        tmp_path, loads.sensor_log(wave, 8, np.random.default_rng(17)).between(0, 8)
+        tmp_path, sensor_logs.sensor_log(wave, 8, np.random.default_rng(17)).between(0, 8)
     )
 
     (gpu,) = report.gpus

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.analyzer.node import NodeRun
-from tests.analyzer.report import loads
 from tests.analyzer.run_reports import run_report
+from tests.laboratory import loads, sensor_logs
 from wattline.figures import Figure
 from wattline_analyzer.core.devices import ReportDevice, UncertaintyBudget
 from wattline_analyzer.core.samples import Gap, Samples, clean
@@ -34,8 +34,8 @@ def test_sampling_faster_than_sensor_has_uncertainty_of_its_updates():
     The window of 25 ms splits some of them into two smaller jumps.
     """
     load = loads.square_wave(2.0, 0.5, (100, 300), 10, 0.2)
-    power = loads.sensor_log(load, 10, np.random.default_rng(3)).between(0, 10)
-    by_hand_j = 1.96 * loads.UPDATE_S * np.sqrt(10 * 200**2 / 12)
+    power = sensor_logs.sensor_log(load, 10, np.random.default_rng(3)).between(0, 10)
+    by_hand_j = 1.96 * sensor_logs.UPDATE_S * np.sqrt(10 * 200**2 / 12)
 
     assert 0.6 * by_hand_j < sampling_half_j(power) < 1.1 * by_hand_j
 

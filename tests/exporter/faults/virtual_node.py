@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pynvml
 
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from tests.laboratory.loads import BURSTS
 from wattline.contract.api import RunGpu
 from wattline.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
 from wattline_exporter.meter.uncertainty import energy_between
@@ -208,7 +209,7 @@ def measure(gpus: list[FaultyGpu], seconds: float, begin_s: float) -> list[Outco
 
 LOADS = (
     Constant(500.0),
-    Square(72.0, 640.0, 1.73, 0.5),
+    BURSTS,
     Square(72.0, 640.0, 0.31, 0.6),
     Constant(620.0),
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tests.laboratory.loads import HIGH_W, LOW_W
 from wattline_exporter.meter.meter import LIMIT_MARGIN, DeviceMeter
 from wattline_exporter.meter.totals import KEPT_S
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between
@@ -30,7 +31,6 @@ FAST_S, BURST_PERIOD_S, BURST_S, SLOW_S = 0.047, 0.013, 0.6, 1.0
 CALL_S = 0.0001
 WAKES_S = (0.0001, 0.002)
 """Range of the delay of a wake-up."""
-LOW_W, HIGH_W = 72.0, 640.0
 
 Sensor = Literal["counter", "averaged", "full window", "quarter window"]
 """Values in addition to the instantaneous power: an energy counter and the 1 s average, that
