@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tests.laboratory.results import markdown_table, text_table
+
 UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6, "%": 1e2, "MB": 1e-6, "GB": 1e-9, "Hz": 1.0, "×": 1.0}
 """Factors from seconds, bytes, rates and ratios to displayed units."""
 _HEAD = ("figure", "Wattline", "peer", "ratio", "goal", "met")
@@ -38,18 +40,11 @@ class Figure:
 
 
 def table(figures: Iterable[Figure]) -> str:
-    rows = [_HEAD, *(_row(figure) for figure in figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return text_table(_HEAD, [_row(figure) for figure in figures])
 
 
 def markdown(figures: Iterable[Figure]) -> str:
-    rows = [_HEAD, ("---",) * len(_HEAD), *(_row(figure) for figure in figures)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(_HEAD, [_row(figure) for figure in figures], text=len(_HEAD))
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

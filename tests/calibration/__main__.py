@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 
 from tests.calibration.coverage import Coverage, measure
 from tests.calibration.kinds import KINDS
-from tests.calibration.table import RESULTS, draw_parser
+from tests.calibration.table import RESULTS
+from tests.laboratory.results import draw_parser, write_rows
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -24,18 +24,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def main() -> None:
     given = parse_arguments(sys.argv[1:])
     logging.disable(logging.CRITICAL)  # of the generated sensors
-    known = (
-        {one["name"]: one for one in json.loads(RESULTS.read_text())["kinds"]}
-        if RESULTS.exists()
-        else {}
-    )
     for kind in KINDS:
         if given.only in kind.name:
             found = measure(kind, given.seed, given.draws)
             print(line(found), flush=True)
-            known[kind.name] = {**found.document(), "seed": given.seed}
-            kept = [known[each.name] for each in KINDS if each.name in known]
-            RESULTS.write_text(json.dumps({"kinds": kept}, indent=1) + "\n")
+            row = {**found.row(), "seed": given.seed}
+            write_rows(RESULTS, [row], key=("interval",))
 
 
 def line(found: Coverage) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -134,8 +134,17 @@ class Coverage:
         """Standard deviation of the coverage at 95 % by the number of draws."""
         return math.sqrt(0.95 * 0.05 / max(1, self.draws - self.refused))
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
+    def row(self) -> dict[str, Any]:
+        """Return the row of a file of results."""
+        found = asdict(self)
+        return {"interval": found.pop("name"), "runs": found.pop("draws"), **found}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Coverage:
+        """Return the summary of a row of a file of results."""
+        names = [field.name for field in fields(cls) if field.name not in ("name", "draws")]
+        known = {name: row[name] for name in names}
+        return cls(name=row["interval"], draws=row["runs"], **known)
 
 
 def summarize(name: str, meaning: Meaning, draws: Sequence[Draw]) -> Coverage:

@@ -14,7 +14,6 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +25,6 @@ from tests.calibration.sensors import (
     driver_calls,
     generated_product,
 )
-from tests.calibration.table import draw_parser, stored_rows, write_rows
 from tests.calibration.windows import LEVEL, PERIODS, UPDATE_S, Condition, WindowGpu
 from tests.calibration.windows import SENSORS as WINDOWS
 from tests.calibration.windows import make_gpu as make_wave_gpu
@@ -34,13 +32,14 @@ from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, VirtualGpu, make_gpu
 from tests.exporter.meter.replay import measure_between
 from tests.laboratory.loads import generated_load, log_uniform
+from tests.laboratory.results import draw_parser, file_of, stored_rows, write_rows
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.sensors.readings import ClockReading, GpuCount
 from wattline_exporter.simulation import SimulatedGpuState
 from wattline_exporter.simulation.gpu import energy_j
 
-RESULTS = Path(__file__).with_name("devices.json")
+RESULTS = file_of("devices")
 SECONDS = (1.0, 10.0)
 WAVE_S = 3.0
 """Length of the runs with waves, which varies by 10 %."""

@@ -7,16 +7,22 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.calibration.sensors import Conditions, Sensor, measure_run
-from tests.calibration.table import draw_parser, stored_rows, write_rows
+from tests.laboratory.results import (
+    draw_parser,
+    file_of,
+    markdown_table,
+    percent,
+    stored_rows,
+    write_rows,
+)
 from wattline_exporter.simulation import Constant, Ramp, Square, Trace
 
-RESULTS = Path(__file__).with_name("margins.json")
+RESULTS = file_of("margins")
 LEVEL = 0.95
 TITLES: dict[Sensor, str] = {"counter": "energy counter", "averaged": "power averaged over 1 s"}
 NEAR_UPDATE = 0.3, 6.0
@@ -95,21 +101,18 @@ def summarize_margins(sensor: Sensor, draws: Sequence[MarginDraw]) -> list[dict[
 
 def margin_table() -> str:
     """Return the table of the stored coverages."""
-    lines = [
-        "| runs |"
-        + "".join(f" {title}: coverage | narrowed | factor |" for title in TITLES.values())
-    ]
-    lines.append("|---|" + "--:|" * 3 * len(TITLES))
-    rows = {(row["class"], row["sensor"]): row for row in stored_rows(RESULTS)}
+    header = ["runs"]
+    for title in TITLES.values():
+        header += [f"{title}: coverage", "narrowed", "factor"]
+    stored = {(row["class"], row["sensor"]): row for row in stored_rows(RESULTS)}
+    rows = []
     for name in CLASSES:
-        cells = [
-            f" {100 * row['coverage']:.1f} % | {100 * row['narrowed']:.1f} % | {row['factor']:.2f} "
-            "|"
-            for sensor in TITLES
-            if (row := rows[name, sensor])
-        ]
-        lines.append(f"| {name} |" + "".join(cells))
-    return "\n".join(lines)
+        cells = [name]
+        for sensor in TITLES:
+            row = stored[name, sensor]
+            cells += [percent(row["coverage"]), percent(row["narrowed"]), f"{row['factor']:.2f}"]
+        rows.append(cells)
+    return markdown_table(header, rows)
 
 
 def main() -> None:

@@ -9,13 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.calibration.table import draw_parser, stored_rows, write_rows
 from tests.laboratory.loads import log_uniform, wave_or_telegraph
+from tests.laboratory.results import (
+    draw_parser,
+    file_of,
+    markdown_table,
+    percent,
+    stored_rows,
+    write_rows,
+)
 from wattline_exporter.attribution.cpu_time import (
     CpuUsageReader,
     NodeCpuUsage,
@@ -32,7 +38,7 @@ from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import ClockReading, Device, GpuInfo, GpuProcess, Poll
 
-RESULTS = Path(__file__).with_name("shares.json")
+RESULTS = file_of("shares")
 GPU, CPU = Device("gpu", "GPU-0"), Device("package", "0")
 GRID_S, POLL_S, LEAD_S, TAIL_S = 0.01, 0.1, 25.0, 3.0
 """The idle power is observed before the first run."""
@@ -290,17 +296,26 @@ def summarize_shares(draws: list[ShareDraw]) -> list[dict[str, Any]]:
 def share_table() -> str:
     """Return the table of the stored errors."""
     names = {0.0: "below 10 s", 10.0: "10 to 60 s", 60.0: "above 60 s"}
-    lines = [
-        "| share | duration of the run | runs | mean error | median error | 95th percentile |",
-        "|---|---|--:|--:|--:|--:|",
+    header = [
+        "share",
+        "duration of the run",
+        "runs",
+        "mean error",
+        "median error",
+        "95th percentile",
     ]
-    lines += [
-        f"| {TITLES[row['figure']]} | {names[row['from_seconds']]} | {row['runs']:,} | "
-        f"{100 * row['mean']:+.2f} % "
-        f"| {100 * row['median']:.2f} % | {100 * row['p95']:.1f} % |"
+    rows = [
+        [
+            TITLES[row["figure"]],
+            names[row["from_seconds"]],
+            f"{row['runs']:,}",
+            f"{100 * row['mean']:+.2f} %",
+            percent(row["median"], 2),
+            percent(row["p95"]),
+        ]
         for row in stored_rows(RESULTS)
     ]
-    return "\n".join(lines)
+    return markdown_table(header, rows, text=2)
 
 
 def main() -> None:

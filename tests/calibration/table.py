@@ -1,41 +1,15 @@
-"""Tables of the measured coverage, from the stored results of `make calibrate`, and the results'
-files and options.
-"""
+"""Tables of the measured coverage, from the stored results of `make calibrate`."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 from tests.calibration.coverage import LEVELS, RANK_SHARES, STATED
+from tests.laboratory.results import Row, file_of, markdown_table, percent, stored_rows
 
-RESULTS = Path(__file__).with_name("results.json")
-
-
-def draw_parser(
-    program: str, about: str | None, draws: int, draws_help: str
-) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
-    parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
-    parser.add_argument("--draws", type=int, default=draws, help=draws_help)
-    return parser
+RESULTS = file_of("intervals")
 
 
-def stored_rows(file: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(file.read_text())
-    return rows
-
-
-def write_rows(file: Path, rows: Sequence[dict[str, Any]]) -> None:
-    file.write_text(json.dumps(rows, indent=1) + "\n")
-
-
-def stored() -> list[dict[str, Any]]:
-    kinds: list[dict[str, Any]] = json.loads(RESULTS.read_text())["kinds"]
-    return kinds
+def stored() -> list[Row]:
+    return stored_rows(RESULTS)
 
 
 def coverage_table() -> str:
@@ -53,17 +27,17 @@ def coverage_table() -> str:
     ]
     rows = [
         [
-            one["name"],
+            one["interval"],
             one["meaning"],
-            *(_percent(share) for share in one["coverage"]),
+            *(percent(share) for share in one["coverage"]),
             _significant(100 * one["width"]) + " %",
             f"{one['width_ratio']:.1f}",
-            f"{one['draws']:,}",
-            _percent(one["refused"] / one["draws"]) if one["refused"] else "",
+            f"{one['runs']:,}",
+            percent(one["refused"] / one["runs"]) if one["refused"] else "",
         ]
         for one in stored()
     ]
-    return _markdown(header, rows, text=2)
+    return markdown_table(header, rows, text=2)
 
 
 def rank_table() -> str:
@@ -72,28 +46,24 @@ def rank_table() -> str:
     header = ["interval", *below, "lower half of 50 %", "upper half of 50 %", *above]
     expected = ["expected", *(_number(share) for share in RANK_SHARES)]
     rows = [
-        [one["name"], *(_number(share) for share in one["ranks"])]
+        [one["interval"], *(_number(share) for share in one["ranks"])]
         for one in stored()
         if _has_levels(one)
     ]
-    return _markdown(header, [expected, *rows], text=1)
+    return markdown_table(header, [expected, *rows], text=1)
 
 
-def _has_levels(one: dict[str, Any]) -> bool:
+def _has_levels(one: Row) -> bool:
     """Return whether the interval has another width at each level."""
     return str(one["meaning"]) != "bound"
 
 
-def is_near_nominal(one: dict[str, Any]) -> bool:
+def is_near_nominal(one: Row) -> bool:
     """Return whether the coverage at 95 % is within 2 points, or above where the interval has
     limits.
     """
     share = one["coverage"][STATED]
     return bool(share >= 0.93 and (one["meaning"] != "statistical" or share <= 0.97))
-
-
-def _percent(share: float) -> str:
-    return f"{_number(share)} %"
 
 
 def _number(share: float) -> str:
@@ -102,8 +72,3 @@ def _number(share: float) -> str:
 
 def _significant(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:.0f}"
-
-
-def _markdown(header: list[str], rows: list[list[str]], *, text: int) -> str:
-    align = [*["---"] * text, *["--:"] * (len(header) - text)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, align, *rows))

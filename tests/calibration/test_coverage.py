@@ -23,7 +23,7 @@ from tests.calibration.kinds import KINDS
 from tests.calibration.margins import MarginDraw, summarize_margins
 from tests.calibration.sensors import Conditions
 from tests.calibration.shares import TITLES, measure_shares
-from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored, stored_rows
+from tests.calibration.table import coverage_table, is_near_nominal, rank_table, stored
 from tests.calibration.windows import (
     Condition,
     WindowDraw,
@@ -31,6 +31,7 @@ from tests.calibration.windows import (
     measure_windows,
     summarize_windows,
 )
+from tests.laboratory.results import stored_rows
 from wattline_exporter.simulation import Constant, Ramp
 
 DRAWS = 40
@@ -116,19 +117,15 @@ def test_draw_rank_counts_the_intervals_beyond_which_the_truth_lies():
 
 
 def test_stored_results_have_each_interval_once():
-    assert [one["name"] for one in stored()] == [kind.name for kind in KINDS]
+    assert sorted(one["interval"] for one in stored()) == sorted(kind.name for kind in KINDS)
 
 
 def test_stored_results_coverage_at_95_percent_is_near_nominal():
-    assert [one["name"] for one in stored() if not is_near_nominal(one)] == []
+    assert [one["interval"] for one in stored() if not is_near_nominal(one)] == []
 
 
 def test_stored_results_coverage_is_at_most_one_point_below_each_level():
-    fields = Coverage.__dataclass_fields__
-    results = [
-        Coverage(**{name: value for name, value in one.items() if name in fields})
-        for one in stored()
-    ]
+    results = [Coverage.from_row(one) for one in stored()]
 
     assert [
         found

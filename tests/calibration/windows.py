@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.calibration.table import draw_parser, stored_rows, write_rows
 from tests.exporter.meter.replay import ReplayedGpu, gpu_with_load, measure, square_wave
 from tests.laboratory.loads import HIGH_W, LOW_W
+from tests.laboratory.results import draw_parser, stored_rows, write_rows
 from wattline_exporter.simulation import Constant
 
 RESULTS = Path(__file__).with_name("windows.json")

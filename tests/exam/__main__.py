@@ -7,11 +7,9 @@ as described in exporter/docs/examination-cases.md.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -21,9 +19,10 @@ from typing import Any
 from tests.exam import table
 from tests.exam.cases import CASES, Case
 from tests.exam.registry import METERS, NoMetersError, meter
-from tests.exam.scores import Answer, document
+from tests.exam.scores import Answer, rows
 from tests.exam.window import Meter, measure
 from tests.fakes import nvml
+from tests.laboratory.results import write_rows
 
 WINDOWS_AT_ONCE = 4
 
@@ -61,21 +60,20 @@ def main() -> int:
                 print(error, file=sys.stderr)
                 return 1
             answers = examine(examined, cases, options.repeats, Path(folder), options.at_once)
-        result = {**_conditions(name, options.repeats), **document(answers)}
-        print(table.one_meter(name, result), flush=True)
+        found = rows(_conditions(name, options.repeats), answers)
+        print(table.one_meter(found), flush=True)
         if options.answers:
             _print_answers(answers)
         if options.json:
-            earlier = json.loads(options.json.read_text()) if options.json.exists() else {}
-            options.json.write_text(json.dumps({**earlier, name: result}, indent=1) + "\n")
+            write_rows(options.json, found, key=("meter", "case"))
     return 0
 
 
 def _conditions(name: str, repeats: int) -> dict[str, Any]:
     known = METERS.get(name)
     return {
+        "meter": name,
         "version": known.installed_version if known else None,
-        "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "repeats": repeats,
     }

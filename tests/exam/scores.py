@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from statistics import fmean, median
 from typing import Any
 
+ALL = "all"
+"""Name of the row of all cases."""
 TOLERANCE = 0.05
 """Largest relative error of a right figure."""
 
@@ -86,7 +88,7 @@ class CaseScore:
     """Score of one case. Answers without a figure have no error."""
 
     case: str
-    answers: int
+    runs: int
     points: float
     median_error: float | None
     worst_error: float | None
@@ -116,7 +118,7 @@ def score_case(answers: Sequence[Answer]) -> CaseScore:
     errors = [abs(answer.error) for answer in answers if answer.error is not None]
     return CaseScore(
         case=answers[0].case,
-        answers=len(answers),
+        runs=len(answers),
         points=fmean(answer.points for answer in answers),
         median_error=median(errors) if errors else None,
         worst_error=max(errors, default=None),
@@ -153,13 +155,11 @@ def _coverage(answers: Sequence[Answer]) -> float | None:
     return fmean(covered) if covered else None
 
 
-def document(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Return the scores as JSON data."""
-    rounded = {
-        "summary": asdict(score(answers)),
-        "cases": [asdict(case) for case in by_case(answers)],
-    }
-    return dict(_rounded(rounded))
+def rows(meter: Mapping[str, Any], answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Return a row of results for all cases, and one for each; each has the entries of `meter`."""
+    all_cases = {"case": ALL, "runs": len(answers), **asdict(score(answers))}
+    cases = [asdict(case) for case in by_case(answers)]
+    return [dict(_rounded({**meter, **row})) for row in (all_cases, *cases)]
 
 
 def _rounded(value: Any) -> Any:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from tests.exam.cases import CASES
 from tests.exam.registry import METERS
+from tests.exam.scores import ALL
+from tests.laboratory.results import (
+    Row,
+    file_of,
+    markdown_table,
+    measured_at,
+    stored_rows,
+    text_table,
+)
 
-RESULTS = Path(__file__).with_name("results.json")
+RESULTS = file_of("examination")
 CPU_STEP = 0.002
 """Smallest share of one core that is measured."""
 
 
-def percent(value: float | None) -> str:
+def short_percent(value: float | None) -> str:
     """Return a ratio as percent with two digits; `–` where there is none."""
     if value is None:
         return "–"
@@ -29,11 +35,12 @@ def _cpu(share: float | None) -> str:
     """Return a share of one core as percent; the kernel counts steps of 10 ms in windows of about 5
     s.
     """
-    return "< 0.2 %" if share is not None and share < CPU_STEP else percent(share)
+    return "< 0.2 %" if share is not None and share < CPU_STEP else short_percent(share)
 
 
-def one_meter(name: str, result: Mapping[str, Any]) -> str:
+def one_meter(rows: Sequence[Row]) -> str:
     """Return the scores of one meter as text."""
+    of, *cases = rows
     head = (
         "case",
         "points",
@@ -43,96 +50,84 @@ def one_meter(name: str, result: Mapping[str, Any]) -> str:
         "wrong",
         "declared",
     )
-    rows = [head, *(_case_row(case) for case in result["cases"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    of = result["summary"]
     summary = (
-        f"{name}: {of['points']:.0f} of 100 points; median error {percent(of['median_error'])} "
-        "without a fault; wrong "
-        f"without a warning {percent(of['wrong'])}; interval contains the true energy "
-        f"{percent(of['covered'])}; CPU of "
-        f"one core {_cpu(of['cpu'])}"
+        f"{of['meter']}: {of['points']:.0f} of 100 points; median error "
+        f"{short_percent(of['median_error'])} without a fault; wrong without a warning "
+        f"{short_percent(of['wrong'])}; interval contains the true energy "
+        f"{short_percent(of['covered'])}; CPU of one core {_cpu(of['cpu'])}"
     )
-    return "\n".join([*lines, summary])
+    return f"{text_table(head, [_case_row(case) for case in cases])}\n{summary}"
 
 
-def _case_row(case: Mapping[str, Any]) -> tuple[str, ...]:
-    of = f" of {case['answers']}"
-    return (
+def _case_row(case: Row) -> list[str]:
+    of = f" of {case['runs']}"
+    return [
         case["case"],
         f"{case['points']:.2f}",
-        percent(case["median_error"]),
-        percent(case["worst_error"]),
-        percent(case["covered"]),
+        short_percent(case["median_error"]),
+        short_percent(case["worst_error"]),
+        short_percent(case["covered"]),
         f"{case['wrong']}{of}",
         f"{case['declared']}{of}",
-    )
+    ]
 
 
 def summary_table() -> str:
-    """Return the summary of the recorded results as Markdown."""
-    results = json.loads(RESULTS.read_text())
-    lines = [
-        (
-            "| meter | version | points | median error | wrong, no warning | interval contains | "
-            "false "
-            "alarms | CPU |"
-        ),
-        "|---|---|---|---|---|---|---|---|",
+    """Return the summary of the recorded results as Markdown, the best meter first."""
+    head = (
+        "meter",
+        "version",
+        "points",
+        "median error",
+        "wrong, no warning",
+        "interval contains",
+        "false alarms",
+        "CPU",
+    )
+    rows = [row for row in stored_rows(RESULTS) if row["case"] == ALL]
+    rows.sort(key=lambda row: -row["points"])
+    cells = [
+        [
+            row["meter"],
+            row["version"],
+            f"{row['points']:.0f}",
+            *(
+                short_percent(row[key])
+                for key in ("median_error", "wrong", "covered", "false_alarms")
+            ),
+            _cpu(row["cpu"]),
+        ]
+        for row in rows
     ]
-    for name, result in sorted(results.items(), key=lambda item: -item[1]["summary"]["points"]):
-        of = result["summary"]
-        cells = [percent(of[key]) for key in ("median_error", "wrong", "covered", "false_alarms")]
-        cells.append(_cpu(of["cpu"]))
-        lines.append(f"| {name} | {result['version']} | {of['points']:.0f} | {' | '.join(cells)} |")
-    dates = sorted({result["date"] for result in results.values()})
-    repeats = sorted({result["repeats"] for result in results.values()})
-    lines += [
-        "",
-        (
-            f"Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. Windows of each case: "
-            f"{repeats[0]}."
-        ),
-    ]
-    return "\n".join(lines)
+    (repeats,) = {row["repeats"] for row in rows}
+    table = markdown_table(head, cells, text=2)
+    return f"{table}\n\nMeasured on {measured_at(rows)}, {repeats} windows of each case."
 
 
 def case_table() -> str:
     """Return the worst error of each meter in each case, as Markdown."""
-    results = json.loads(RESULTS.read_text())
-    names = [name for name in METERS if name in results]
-    lines = [f"| case | {' | '.join(names)} |", f"|---{'|---' * len(names)}|"]
-    scores = {name: {case["case"]: case for case in results[name]["cases"]} for name in names}
-    for case in CASES.values():
-        cells = [_cell(scores[name].get(case.name)) for name in names]
-        lines.append(f"| {case.name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    cases: dict[str, dict[str, Row]] = {}
+    for row in stored_rows(RESULTS):
+        cases.setdefault(row["case"], {})[row["meter"]] = row
+    rows = [[name, *(_cell(cases[name].get(meter)) for meter in METERS)] for name in CASES]
+    return markdown_table(["case", *METERS], rows)
 
 
-def _cell(case: Mapping[str, Any] | None) -> str:
+def _cell(case: Row | None) -> str:
     """Return the worst error of a case, in bold if a figure is wrong without a warning."""
     if case is None:
         return "–"
-    error = "refused" if case["worst_error"] is None else percent(case["worst_error"])
+    error = "refused" if case["worst_error"] is None else short_percent(case["worst_error"])
     return f"**{error}**" if case["wrong"] else error
 
 
 def meaning_table() -> str:
     """Return what each case is, as Markdown."""
-    lines = ["| case | meaning | length |", "|---|---|---|"]
-    lines += [f"| {case.name} | {case.about} | {case.seconds:g} s |" for case in CASES.values()]
-    return "\n".join(lines)
+    rows = [[case.name, case.about, f"{case.seconds:g} s"] for case in CASES.values()]
+    return markdown_table(["case", "meaning", "length"], rows, text=2)
 
 
 def meter_table() -> str:
     """Return how each known meter measures, as Markdown."""
-    lines = ["| meter | package | method |", "|---|---|---|"]
-    lines += [
-        f"| {meter.name} | {meter.package or 'wattline'} | {meter.method} |"
-        for meter in METERS.values()
-    ]
-    return "\n".join(lines)
+    rows = [[meter.name, meter.package or "wattline", meter.method] for meter in METERS.values()]
+    return markdown_table(["meter", "package", "method"], rows, text=3)

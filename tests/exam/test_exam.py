@@ -1,17 +1,18 @@
 """The examination itself, with meters whose answers are known."""
 
-import json
 import sys
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from tests.exam.__main__ import examine
 from tests.exam.cases import CASES
 from tests.exam.registry import METERS, ROOT, NoMetersError, meter
-from tests.exam.scores import Verdict
+from tests.exam.scores import ALL, Verdict
 from tests.exam.table import RESULTS
 from tests.exam.window import Meter, window
+from tests.laboratory.results import stored_rows
 from wattline_exporter.simulation import Constant
 
 CONSTANT = replace(CASES["constant"], seconds=0.5, loads=(Constant(500.0),))
@@ -126,8 +127,6 @@ def test_exam_stated_window_counts_only_around_the_calls(begin_s, end_s, expecte
 
 
 def test_exam_recorded_results_have_every_meter_and_case():
-    results = json.loads(RESULTS.read_text())
+    found = {(row["meter"], row["case"]) for row in stored_rows(RESULTS)}
 
-    assert set(results) == set(METERS)
-    for result in results.values():
-        assert [case["case"] for case in result["cases"]] == list(CASES)
+    assert found == set(product(METERS, (ALL, *CASES)))

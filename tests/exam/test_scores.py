@@ -48,5 +48,5 @@ def test_score_note_without_a_fault_is_a_false_alarm():
 def test_case_score_counts_intervals_notes_and_refusals():
     (case,) = by_case([answer(1_010.0, 5.0), answer(1_001.0, 5.0, "late"), answer(None)])
 
-    assert (case.covered, case.declared, case.wrong, case.answers) == (0.5, 2, 0, 3)
+    assert (case.covered, case.declared, case.wrong, case.runs) == (0.5, 2, 0, 3)
     assert case.worst_error == pytest.approx(0.01)

@@ -7,11 +7,9 @@ It returns 1 if a figure is outside of its interval without a note, or if a heal
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ from tests.fakes import nvml
 from tests.fault_trials import table
 from tests.fault_trials.cases import CASES, Case
 from tests.fault_trials.trial import Outcome, measure
+from tests.laboratory.results import write_rows
 
 FAILING = 6
 """Failing GPUs of a node."""
@@ -82,11 +81,11 @@ def main() -> int:
         outcomes = run_trials(
             cases, given.trials, given.seed, Path(folder), given.at_once, shows=True
         )
-    result = table.summarize(outcomes, time.strftime("%Y-%m-%d"))
-    print(table.text(result))
+    rows = table.summarize(outcomes)
+    print(table.text(rows))
     if given.json:
-        given.json.write_text(json.dumps(result, indent=1) + "\n")
-    return int(any(row["silent"] for row in result["rows"]) or result["healthy"]["outside"] > 0)
+        write_rows(given.json, rows)
+    return int(any(row["silent"] for row in rows) or rows[-1]["outside"] > 0)
 
 
 if __name__ == "__main__":

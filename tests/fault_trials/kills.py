@@ -9,7 +9,6 @@ interval.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import signal
@@ -26,9 +25,16 @@ import psutil
 
 from tests.daemon import Daemon, start, wait_until_it_serves
 from tests.exporter.daemon.run_clients import Acknowledged, Client, figures
+from tests.laboratory.results import (
+    file_of,
+    markdown_table,
+    stored_rows,
+    text_table,
+    write_rows,
+)
 from wattline_exporter.simulation import FILE_NAME, Simulation, Square
 
-RESULTS = Path(__file__).with_name("kills.json")
+RESULTS = file_of("kills")
 CLIENTS, GPUS = 8, 8
 PAUSE_S = 0.3
 STOPPED_S = 5.0
@@ -200,17 +206,10 @@ _HEAD = {
 }
 
 
-def stored_results() -> list[dict[str, Any]]:
-    return list(json.loads(RESULTS.read_text()))
-
-
-def markdown(rows: Sequence[dict[str, Any]] = ()) -> str:
-    """Return the table of these rows, by default of the stored ones."""
-    rows = rows or stored_results()
-    lines = [f"| {' | '.join(_HEAD.values())} |", f"|---{'|--:' * (len(_HEAD) - 1)}|"]
-    return "\n".join(
-        [*lines, *(f"| {' | '.join(str(row[key]) for key in _HEAD)} |" for row in rows)]
-    )
+def markdown() -> str:
+    """Return the table of the stored results."""
+    rows = [[str(row[key]) for key in _HEAD] for row in stored_rows(RESULTS)]
+    return markdown_table(list(_HEAD.values()), rows)
 
 
 def main() -> int:
@@ -239,9 +238,9 @@ def main() -> int:
             for at, kind in enumerate(given.kind)
         ]
         rows = [job.result() for job in jobs]
-    print(markdown(rows))
+    print(text_table(list(_HEAD.values()), [[str(row[key]) for key in _HEAD] for row in rows]))
     if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        write_rows(given.json, rows)
     return int(any(row[key] for row in rows for key in KEPT))
 
 

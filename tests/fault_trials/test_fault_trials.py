@@ -9,6 +9,7 @@ from tests.fault_trials import kills, table
 from tests.fault_trials.__main__ import FAILING, nodes
 from tests.fault_trials.cases import CASES
 from tests.fault_trials.trial import Outcome
+from tests.laboratory.results import stored_rows
 
 
 def test_nodes_try_each_fault_equally_often():
@@ -31,11 +32,10 @@ def test_table_counts_energies_outside_and_without_a_note():
         outcome(None, 0.0),
         outcome(1_001.0, 2.0, case=""),
     ]
-    result = table.summarize(outcomes, "2026-11-23")
+    row, healthy = table.summarize(outcomes)
 
-    (row,) = result["rows"]
     assert (
-        row["trials"],
+        row["runs"],
         row["outside"],
         row["silent"],
         row["declared"],
@@ -43,21 +43,21 @@ def test_table_counts_energies_outside_and_without_a_note():
     ) == (4, 2, 1, 1, 1)
     assert row["worst"] == pytest.approx(-0.2)
     assert row["half_width"] == pytest.approx(0.15)
-    assert result["healthy"]["outside"] == 0
-    assert "2 outside of their interval, 1 of them without a note" in table.text(result)
+    assert healthy["outside"] == 0
+    assert "2 outside of their interval, 1 of them without a note" in table.text([row, healthy])
 
 
 def test_recorded_fault_trials_have_each_kind_and_none_outside():
-    result = table.stored_results()
+    *rows, healthy = stored_rows(table.RESULTS)
 
-    assert {row["case"] for row in result["rows"]} == set(CASES)
-    assert sum(row["trials"] for row in result["rows"]) >= 500
-    assert not any(row["outside"] for row in result["rows"])
-    assert result["healthy"]["outside"] == result["healthy"]["declared"] == 0
+    assert {row["case"] for row in rows} == set(CASES)
+    assert sum(row["runs"] for row in rows) >= 500
+    assert not any(row["outside"] for row in rows)
+    assert healthy["outside"] == healthy["declared"] == 0
 
 
 def test_recorded_kills_have_lost_nothing():
-    rows = kills.stored_results()
+    rows = stored_rows(kills.RESULTS)
 
     assert [row["kind"] for row in rows] == list(kills.KINDS)
     for row in rows:
