@@ -113,9 +113,14 @@ def poll_times(
         t = begin_s + rng.uniform(0.0005, 0.004) if slow and t < begin_s < wakes_s else wakes_s
 
 
-def measure(gpu: ReplayedGpu, seconds: float, rng: random.Random) -> tuple[MeasuredEnergy, float]:
-    """Return the energy of a run of this length as the ledger measures it, and its true joules."""
-    begin_s = START_S + rng.uniform(0, 10)
+def measure(
+    gpu: ReplayedGpu, seconds: float, rng: random.Random, begin_s: float | None = None
+) -> tuple[MeasuredEnergy, float]:
+    """Return the energy of a run of this length as the ledger measures it, and its true joules.
+
+    Without `begin_s`, the run starts at random.
+    """
+    begin_s = START_S + rng.uniform(0, 10) if begin_s is None else begin_s
     return measure_between(gpu, begin_s, begin_s + seconds, rng)
 
 
