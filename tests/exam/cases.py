@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-import pynvml
-
-from tests.fakes.nvml_faults import FaultKind, ScheduledFaults
+from tests.fakes.nvml_faults import FaultKind
+from tests.laboratory.faults import Action, Event, SensorFault, counter_slope, error, set_fault
 from tests.laboratory.loads import BURSTS, HIGH_W, LOW_W
 from wattline_exporter.simulation import (
     PRODUCTS,
@@ -15,36 +14,19 @@ from wattline_exporter.simulation import (
     Fault,
     Load,
     Product,
-    Simulation,
     Square,
 )
 
 H200, A100 = PRODUCTS["H200"], PRODUCTS["A100"]
 SLOW_COUNTER = replace(H200, counter_period_s=1.0)
-FOREVER_S = 1e12
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Fault of GPU 0 with its times, in seconds of CLOCK_BOOTTIME. The window ends at
-    `window_end_s`.
-    """
-
-    simulation: Simulation
-    scheduled: ScheduledFaults
-    middle_s: float
-    window_end_s: float
-
-    def schedule(self, kind: FaultKind, seconds: float, value: float) -> None:
-        self.scheduled.add(0, kind, self.middle_s, self.middle_s + seconds, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One case. `loads` has one load per GPU.
 
-    `schedule` prepares a fault before it happens; `actions` change the simulation, by seconds after
-    the middle. A job starts and ends within the window; other loads continue before and after it.
+    The fault is one of GPU 0: `schedule` prepares it before it happens; `actions` change the
+    simulation, by seconds after the middle. A job starts and ends within the window; other loads continue before and after it.
     """
 
     name: str
@@ -54,12 +36,12 @@ class Case:
     product: Product = H200
     faults: Fault = Fault.NONE
     is_job: bool = False
-    schedule: Callable[[Event], None] | None = None
-    actions: Mapping[float, Callable[[Event], None]] | None = None
+    schedule: Action | None = None
+    actions: Mapping[float, Action] = field(default_factory=dict)
 
     @property
     def has_fault(self) -> bool:
-        return self.schedule is not None or self.actions is not None
+        return self.schedule is not None or bool(self.actions)
 
 
 def _square(milliseconds: int) -> Case:
@@ -74,22 +56,13 @@ def _job(seconds: float) -> Case:
     return Case(f"job {seconds:g} s", about, seconds, (Constant(HIGH_W),), is_job=True)
 
 
-def _error(event: Event) -> None:
-    event.schedule(FaultKind.ERROR, 0.1, pynvml.NVML_ERROR_UNKNOWN)
-
-
 def _error_at_end(event: Event) -> None:
-    begin_s = event.window_end_s - 0.05
-    event.scheduled.add(0, FaultKind.ERROR, begin_s, begin_s + 0.1, pynvml.NVML_ERROR_UNKNOWN)
-
-
-def _fault(fault: Fault, *, on: bool) -> Callable[[Event], None]:
-    return lambda event: event.simulation.set_fault(0, fault, on=on)
+    error("UNKNOWN", 0.1).schedule(replace(event, at_s=event.end_s - 0.05))
 
 
 def _restart_counter(event: Event) -> None:
-    counter_j = event.simulation.counter_j(0, event.simulation.now())
-    event.simulation.jump_counter(0, -counter_j)
+    counter_j = event.simulation.counter_j(event.gpu, event.simulation.now())
+    event.simulation.jump_counter(event.gpu, -counter_j)
 
 
 _CASES = (
@@ -126,7 +99,12 @@ _CASES = (
             0.5: lambda event: event.simulation.load_driver(),
         },
     ),
-    Case("error 0.1 s", "all calls return UNKNOWN for 0.1 s in the middle", 5.0, schedule=_error),
+    Case(
+        "error 0.1 s",
+        "all calls return UNKNOWN for 0.1 s in the middle",
+        5.0,
+        schedule=error("UNKNOWN", 0.1).schedule,
+    ),
     Case(
         "error at end",
         "all calls return UNKNOWN from 0.05 s before the end, for 0.1 s",
@@ -137,45 +115,45 @@ _CASES = (
         "GPU lost",
         "GPU falls off the bus and does not return",
         5.0,
-        actions={0.0: _fault(Fault.LOST, on=True)},
+        actions={0.0: set_fault(Fault.LOST, on=True)},
     ),
     Case(
         "GPU hangs",
         "driver calls block for 1.5 s",
         5.0,
-        actions={0.0: _fault(Fault.HANG, on=True), 1.5: _fault(Fault.HANG, on=False)},
+        actions={0.0: set_fault(Fault.HANG, on=True), 1.5: set_fault(Fault.HANG, on=False)},
     ),
     Case(
         "power 0 W",
         "no counter; power reads 0 W for 1 s",
         5.0,
         faults=Fault.NO_COUNTER,
-        schedule=lambda event: event.schedule(FaultKind.POWER, 1.0, 0.0),
+        schedule=SensorFault(FaultKind.POWER, 1.0, 0.0).schedule,
     ),
     Case(
         "power 65,535 W",
         "no counter; power reads 65,535 W for 1 s",
         5.0,
         faults=Fault.NO_COUNTER,
-        schedule=lambda event: event.schedule(FaultKind.POWER, 1.0, 65_535.0),
+        schedule=SensorFault(FaultKind.POWER, 1.0, 65_535.0).schedule,
     ),
     Case(
         "counter 30 % fast",
         "counter counts 30 % too much from the middle on",
         8.0,
-        schedule=lambda event: event.schedule(FaultKind.COUNTER_SLOPE, FOREVER_S, 1.3),
+        schedule=counter_slope(1.3).schedule,
     ),
     Case(
         "counter jumps",
         "counter rises by 900 J at once",
         5.0,
-        actions={0.0: lambda event: event.simulation.jump_counter(0, 900.0)},
+        actions={0.0: lambda event: event.simulation.jump_counter(event.gpu, 900.0)},
     ),
     Case(
         "counter stops",
         "counter keeps its value",
         5.0,
-        schedule=lambda event: event.schedule(FaultKind.COUNTER_SLOPE, FOREVER_S, 0.0),
+        schedule=counter_slope(0.0).schedule,
     ),
 )
 CASES: Mapping[str, Case] = {case.name: case for case in _CASES}

@@ -18,10 +18,11 @@ from typing import IO, Any
 
 import psutil
 
-from tests.exam.cases import Case, Event
+from tests.exam.cases import Case
 from tests.exam.scores import Answer
 from tests.fakes import nvml, nvml_faults
 from tests.fakes.nvml_faults import ScheduledFaults
+from tests.laboratory.faults import Event
 from tests.laboratory.loads import LOW_W
 from wattline_exporter.simulation import Constant, Simulation, Square, clock_s, create, make_gpus
 
@@ -129,11 +130,12 @@ def _run(
         simulation.set_load(0, case.loads[0], at=begin_s)
         simulation.set_load(0, Constant(LOW_W), at=begin_s + case.seconds)
         end_s = begin_s + case.seconds + chance.uniform(0.0, EDGE_S)
-    event = Event(simulation, scheduled, begin_s + case.seconds * chance.uniform(0.4, 0.6), end_s)
+    middle_s = begin_s + case.seconds * chance.uniform(0.4, 0.6)
+    event = Event(simulation, scheduled, 0, middle_s, end_s)
     if case.schedule:
         case.schedule(event)
-    for after_s, act in sorted((case.actions or {}).items()):
-        _sleep_until(event.middle_s + after_s)
+    for after_s, act in sorted(case.actions.items()):
+        _sleep_until(event.at_s + after_s)
         act(event)
     _sleep_until(end_s - 0.02)
     cpu_s = _cpu_s(process) - cpu_before_s

@@ -17,7 +17,8 @@ from tests.bench.node import H200, boottime_of
 from tests.bench.wattline import Exporter, start_exporter
 from tests.fakes import nvml, nvml_faults
 from tests.fakes.nvml_faults import ScheduledFaults
-from tests.fault_trials.cases import Action, Case, Event
+from tests.fault_trials.cases import Case
+from tests.laboratory.faults import Action, Event
 from tests.laboratory.loads import job_load
 from wattline_exporter.runs.marks import DOUBTED_S
 from wattline_exporter.simulation import (
@@ -111,7 +112,8 @@ def _run(
     seconds = max((rng.uniform(*case.seconds) for case in cases), default=8.0)
     actions: list[tuple[float, int, Action, Event]] = []
     for gpu, case in enumerate(cases):
-        event = Event(simulation, scheduled, gpu, begin_s + rng.uniform(0.3, LATEST_S))
+        at_s = begin_s + rng.uniform(0.3, LATEST_S)
+        event = Event(simulation, scheduled, gpu, at_s, begin_s + seconds)
         if case.schedule:
             case.schedule(event)
         for after_s, act in case.actions.items():

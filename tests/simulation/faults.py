@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER
+from tests.laboratory.faults import VIRTUAL_FAULTS, VIRTUAL_POWER_FAULTS
 from tests.simulation.checks import Checks
 from tests.simulation.exporter import Disk, Life, World
 from tests.simulation.virtual_time import ProcessEndError, VirtualTime
@@ -63,7 +63,7 @@ class Faults:
     def _driver_fault(self) -> None:
         rng = self._rng
         gpu = rng.choice(self.world.gpus)
-        table = WITH_COUNTER if gpu.has_counter else WITHOUT_COUNTER
+        table = VIRTUAL_FAULTS if gpu.has_counter else VIRTUAL_POWER_FAULTS
         name, seconds = (
             rng.choice(sorted(table)),
             rng.choice([0.1, 1.0, 8.0, 60.0]) * rng.uniform(0.5, 1.5),

@@ -2,7 +2,7 @@
 
 import random
 
-from tests.exporter.faults.fault_table import hang
+from tests.laboratory.faults import hang
 from tests.simulation.gpus import MAX_CALL_S, SimulatedGpu, Worker
 from tests.simulation.virtual_time import VirtualTime
 

@@ -6,15 +6,14 @@ import random
 
 import pytest
 
-from tests.exporter.faults.fault_table import (
-    WITH_COUNTER,
-    WITHOUT_COUNTER,
-    frozen,
-    no_counter,
-    slope,
-)
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
 from tests.exporter.faults.virtual_node import LEAD_S, LOADS, make_gpu, measure
+from tests.laboratory.faults import (
+    VIRTUAL_FAULTS,
+    VIRTUAL_POWER_FAULTS,
+    counter_slope,
+    no_counter,
+)
 
 
 def outcomes(name, fault, *, has_counter, seed):
@@ -40,14 +39,14 @@ def check(name, fault, *, has_counter):
             assert one.half_width < 0.02
 
 
-@pytest.mark.parametrize("name", WITH_COUNTER)
+@pytest.mark.parametrize("name", VIRTUAL_FAULTS)
 def test_fault_with_counter_true_energy_is_inside_the_interval(name):
-    check(name, WITH_COUNTER[name], has_counter=True)
+    check(name, VIRTUAL_FAULTS[name], has_counter=True)
 
 
-@pytest.mark.parametrize("name", WITHOUT_COUNTER)
+@pytest.mark.parametrize("name", VIRTUAL_POWER_FAULTS)
 def test_fault_without_counter_true_energy_is_inside_the_interval(name):
-    check(name, WITHOUT_COUNTER[name], has_counter=False)
+    check(name, VIRTUAL_POWER_FAULTS[name], has_counter=False)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_fault_without_counter_true_energy_is_inside_the_interval(name):
 )
 def test_fault_error_for_100_ms_costs_less_than_one_percent(code):
     name = f"{code} for 0.1 s"
-    failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
+    failing, _ = outcomes(name, VIRTUAL_FAULTS[name], has_counter=True, seed=0)
 
     assert abs(failing.error) < 0.01
     assert failing.half_width < 0.02
@@ -64,17 +63,17 @@ def test_fault_error_for_100_ms_costs_less_than_one_percent(code):
 @pytest.mark.parametrize("joules", ["+200 J", "+900 J", "+1500 J", "+1e6 J"])
 def test_fault_counter_jump_is_declared(joules):
     name = f"counter jumps {joules}"
-    failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
+    failing, _ = outcomes(name, VIRTUAL_FAULTS[name], has_counter=True, seed=0)
 
     assert failing.declared
     assert abs(failing.error) < 0.1
 
 
 @pytest.mark.parametrize(
-    "name", ["counter 30 % slow", "counter 30 % fast", "counter halves", "counter / 1000"]
+    "name", ["counter 30 % slow", "counter 30 % fast", "counter halves once", "counter / 1000"]
 )
 def test_fault_counter_of_another_scale_is_declared(name):
-    failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
+    failing, _ = outcomes(name, VIRTUAL_FAULTS[name], has_counter=True, seed=0)
 
     assert failing.declared
 
@@ -85,7 +84,7 @@ def test_fault_counter_slope_at_the_end_of_a_run_is_declared_after_it(ratio, sec
     """The averaged power is too slow to contradict the counter before the run has ended."""
     rng = random.Random(f"{ratio} {seconds}")
     begin_s = START_S + LEAD_S
-    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, slope(ratio))
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, counter_slope(ratio))
     gpu.fault_s = begin_s + 3.0 - seconds
 
     (outcome,) = measure([gpu], 3.0, begin_s)
@@ -100,7 +99,7 @@ def test_fault_counter_slope_amid_bursts_is_declared_at_the_end(ratio, seed):
     """3.2 s of bursts are enough to see it: the answer to the end of the run includes it."""
     rng = random.Random(f"{ratio} {seed}")
     begin_s = START_S + LEAD_S
-    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, slope(ratio))
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, counter_slope(ratio))
     gpu.fault_s = begin_s + 8.0 - rng.uniform(3.2, 4.8)
     gpu.watched_s = 0.4
 
@@ -115,7 +114,7 @@ def test_fault_counter_slope_amid_bursts_is_declared_at_the_end(ratio, seed):
 def test_fault_counter_frozen_at_the_end_of_a_run_is_declared(seconds):
     rng = random.Random(f"frozen {seconds}")
     begin_s = START_S + LEAD_S
-    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, frozen())
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, counter_slope(0.0))
     gpu.fault_s = begin_s + 3.0 - seconds
 
     (outcome,) = measure([gpu], 3.0, begin_s)
@@ -127,7 +126,7 @@ def test_fault_counter_frozen_at_the_end_of_a_run_is_declared(seconds):
 def test_fault_counter_frozen_for_last_two_seconds_is_replaced_by_power():
     rng = random.Random(3)
     begin_s = START_S + LEAD_S
-    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, frozen())
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, counter_slope(0.0))
     gpu.fault_s = begin_s + 2.6
 
     (outcome,) = measure([gpu], 5.0, begin_s)
