@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tests.calibration.coverage import Draw, Kind, from_half_width
+from tests.laboratory.clients import open_run
 from tests.laboratory.loads import PowerLoad, log_uniform, wave_or_telegraph
 from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
@@ -74,21 +75,7 @@ def _run(rng: np.random.Generator, part: Part) -> tuple[PowerLoad, RunRecord, De
     meters = EnergyMeters(
         SavedTotals(), lambda _at: (), lambda: ClockReading(now_s[0], 1.79e9 + now_s[0], now_s[0])
     )
-    run = RunRecord(
-        run_id="run",
-        workload="test",
-        labels={},
-        request="",
-        devices=[device],
-        gpus={},
-        discovers=False,
-        begin_s=begin_s,
-        started_at=1.79e9,
-        lease_s=1e9,
-        lease_until_s=1e12,
-        alive_s=1e12,
-        cuts=[Cut(begin_s, None)],
-    )
+    run = open_run([device], begin_s)
     periodic_s = np.arange(rng.random(), end_s + 3, SLOW_S)
     requested_s = [at + log_uniform(rng, 3e-4, 0.03) for at in (begin_s, phase_s, end_s)]
     for t_s in sorted([*(periodic_s + rng.uniform(0, 0.01, len(periodic_s))), *requested_s]):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.laboratory.clients import open_run
 from tests.laboratory.loads import log_uniform, wave_or_telegraph
 from tests.laboratory.results import (
     draw_parser,
@@ -34,7 +35,7 @@ from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SLOW_S
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.holders import DeviceHolders
-from wattline_exporter.runs.run_record import Cut, RunRecord
+from wattline_exporter.runs.run_record import RunRecord
 from wattline_exporter.sensors.processes.procfs import ProcessKey
 from wattline_exporter.sensors.readings import ClockReading, Device, GpuInfo, GpuProcess, Poll
 
@@ -117,21 +118,8 @@ class _Node(CpuUsageReader):
         self._reads_s: list[float] = []
 
     def _record(self, number: int, begin_s: float) -> RunRecord:
-        return RunRecord(
-            run_id=f"run-{number}",
-            workload="test",
-            labels={},
-            request="",
-            devices=[GPU, CPU],
-            gpus={},
-            discovers=False,
-            begin_s=begin_s,
-            started_at=1.79e9,
-            lease_s=1e9,
-            lease_until_s=1e12,
-            alive_s=1e12,
-            cuts=[Cut(begin_s, None)],
-            processes=[ProcessKey(100 + number, begin_s)],
+        return open_run(
+            [GPU, CPU], begin_s, f"run-{number}", processes=[ProcessKey(100 + number, begin_s)]
         )
 
     def _curve(self, rng: np.random.Generator, highest: float) -> np.ndarray:

@@ -22,7 +22,7 @@ from tests.exam.registry import METERS, NoMetersError, meter
 from tests.exam.scores import Answer, rows
 from tests.exam.window import Meter, measure
 from tests.fakes import nvml
-from tests.laboratory.results import write_rows
+from tests.laboratory.results import current_commit, write_rows
 
 WINDOWS_AT_ONCE = 4
 
@@ -49,6 +49,7 @@ def examine(
 
 def main() -> int:
     """Return 0 if all meters were examined, 1 if one could not be installed."""
+    current_commit()
     options = _options()
     cases = [CASES[name] for name in options.case] if options.case else list(CASES.values())
     for name in options.meter:

@@ -18,7 +18,7 @@ from tests.fakes import nvml
 from tests.fault_trials import table
 from tests.fault_trials.cases import CASES, Case
 from tests.fault_trials.trial import Outcome, measure
-from tests.laboratory.results import write_rows
+from tests.laboratory.results import current_commit, write_rows
 
 FAILING = 6
 """Failing GPUs of a node."""
@@ -63,6 +63,7 @@ def run_trials(
 
 
 def main() -> int:
+    current_commit()
     parser = argparse.ArgumentParser(prog="python -m tests.fault_trials", description=__doc__)
     parser.add_argument(
         "--case", nargs="+", choices=CASES, metavar="CASE", help="these kinds (default: all)"

@@ -26,6 +26,7 @@ import psutil
 from tests.daemon import Daemon, start, wait_until_it_serves
 from tests.exporter.daemon.run_clients import Acknowledged, Client, figures
 from tests.laboratory.results import (
+    current_commit,
     file_of,
     markdown_table,
     stored_rows,
@@ -213,6 +214,7 @@ def markdown() -> str:
 
 
 def main() -> int:
+    current_commit()
     parser = argparse.ArgumentParser(prog="python -m tests.fault_trials.kills", description=__doc__)
     parser.add_argument(
         "--kind", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="default: all"

@@ -21,8 +21,8 @@ from tests.calibration.windows import (
     _WindowGpu,
     summarize_windows,
 )
-from tests.exporter.meter.replay import gpu_with_load, measure
-from tests.laboratory.clients import EDGES, draw_edges
+from tests.exporter.meter.replay import START_S, ReplayedGpu, gpu_with_load, measure
+from tests.laboratory.clients import EDGES, LATEST_S, draw_edges
 from tests.laboratory.loads import CLASSES, log_uniform
 from tests.laboratory.results import (
     Row,
@@ -38,7 +38,9 @@ RESULTS = file_of("classes")
 SECONDS = 1.0, 10.0
 ENOUGH = 0.93
 """Coverage that each class must have."""
-DRAWS = 100
+DRAWS = 25
+LEAD_S = 6.0
+"""Time between the start of the load and the earliest start of a run."""
 
 
 def measure_class(
@@ -48,9 +50,15 @@ def measure_class(
     return [_measure_run(rng, load, sensor, edges) for _ in range(count)]
 
 
+def loaded_gpu(rng: random.Random, load: str, seconds: float) -> ReplayedGpu:
+    """Return a GPU whose load lasts from before the earliest start to after the latest end."""
+    drawn = CLASSES[load](rng, UPDATE_S, LEAD_S + LATEST_S + seconds)
+    return gpu_with_load(rng, drawn, from_s=START_S - LEAD_S)
+
+
 def _measure_run(rng: random.Random, load: str, sensor: Sensor, edges: str) -> WindowDraw:
     seconds = log_uniform(rng, *SECONDS)
-    made = gpu_with_load(rng, CLASSES[load](rng, UPDATE_S, seconds))
+    made = loaded_gpu(rng, load, seconds)
     product = replace(
         made.gpu.product,
         instant_window_s=sensor.instant_s or UPDATE_S,

@@ -7,6 +7,7 @@ names of the class, `runs`, the measured values, and the `commit` and `date` of 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import time
@@ -30,7 +31,7 @@ def stored_rows(file: Path) -> list[Row]:
 
 def write_rows(file: Path, rows: Sequence[Row], key: Sequence[str] = ()) -> None:
     """Write rows with this commit and date. With a `key`, keep stored rows of another key."""
-    measured = {"commit": _commit(), "date": time.strftime("%Y-%m-%d")}
+    measured = {"commit": current_commit(), "date": time.strftime("%Y-%m-%d")}
     new = [{**row, **measured} for row in rows]
     if key and file.exists():
         replaced = {tuple(row[name] for name in key) for row in new}
@@ -42,8 +43,12 @@ def write_rows(file: Path, rows: Sequence[Row], key: Sequence[str] = ()) -> None
     file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
-def _commit() -> str:
-    """Return the short hash of the checked out commit, with a `+` if files are changed."""
+@functools.cache
+def current_commit() -> str:
+    """Return the short hash of the checked out commit, with a `+` if files are changed.
+
+    A study calls it before it measures: the later result is that of the code loaded then.
+    """
     described = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=+"]
     folder = Path(__file__).parent
     return subprocess.run(
@@ -81,6 +86,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 def draw_parser(
     program: str, about: str | None, draws: int, draws_help: str
 ) -> argparse.ArgumentParser:
+    current_commit()
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
     parser.add_argument("--seed", type=int, default=1, help="Seed of the random numbers.")
     parser.add_argument("--draws", type=int, default=draws, help=draws_help)

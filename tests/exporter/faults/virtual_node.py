@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pynvml
 
 from tests.exporter.faults.faulty_gpu import START_S, FaultyGpu
+from tests.laboratory.clients import open_run
 from tests.laboratory.loads import BURSTS
 from wattline.contract.api import RunGpu
 from wattline.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
@@ -15,7 +16,6 @@ from wattline_exporter.meter.uncertainty import energy_between
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.lifecycle import note_doubts
-from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.nvml.card import GpuHandle, driver_is_gone
 from wattline_exporter.sensors.nvml.gpu import NvmlGpu
 from wattline_exporter.sensors.nvml.messages import MessageWriter
@@ -86,20 +86,11 @@ class VirtualGpu:
         self._polled.attach(
             NvmlGpu(GpuHandle(faulty, object(), self.info, faulty.has_average, faulty.now))
         )
-        self._run = RunRecord(
-            run_id=f"run-{gpu.index}",
-            workload="test",
-            labels={},
-            request="",
-            devices=[self.device],
+        self._run = open_run(
+            [self.device],
+            begin_s,
+            f"run-{gpu.index}",
             gpus={gpu.uuid: RunGpu(gpu=str(gpu.index), uuid=gpu.uuid, name="test")},
-            discovers=False,
-            begin_s=begin_s,
-            started_at=1.79e9,
-            lease_s=1e9,
-            lease_until_s=1e12,
-            alive_s=1e12,
-            cuts=[Cut(begin_s, None)],
         )
         self._tick_s = START_S
         self._doubts = run_marks.LateDoubts()

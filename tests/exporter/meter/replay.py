@@ -80,15 +80,17 @@ def square_wave(
     return gpu_with_load(rng, load, sensor)
 
 
-def gpu_with_load(rng: random.Random, load: Load, sensor: Sensor = "counter") -> ReplayedGpu:
-    """Return a GPU under a load, with random phases of its sensors."""
+def gpu_with_load(
+    rng: random.Random, load: Load, sensor: Sensor = "counter", from_s: float = 900.0
+) -> ReplayedGpu:
+    """Return a GPU under a load that starts at `from_s`, with random phases of its sensors."""
     product = PRODUCTS["H200"]
     if sensor == "full window":
         product = replace(product, instant_window_s=product.sensor_period_s)
     (gpu,) = make_gpus(1, product)
     segments = (
         Segment(0.0, 0.0, gpu.limit_w, 0.0, Constant(LOW_W)),
-        Segment(900.0, 900.0 * LOW_W, gpu.limit_w, 900.0, load),
+        Segment(from_s, from_s * LOW_W, gpu.limit_w, from_s, load),
     )
     phases = {"sensor_phase_s": rng.uniform(0, 0.1), "counter_phase_s": rng.uniform(0, 0.1)}
     return ReplayedGpu(replace(gpu, **phases, segments=segments, changes=2), sensor)
