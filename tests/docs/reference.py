@@ -14,7 +14,7 @@ from tests.docs import exit_codes, finding_codes, hardware_conventions, option_t
 from tests.exam import table
 from tests.exporter.web import series_counts
 from tests.fault_trials import kills
-from tests.fault_trials import table as fault_trials
+from tests.laboratory import classes, evidence
 from wattline.contract import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,8 +49,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "devices of a job": devices.device_table,
     "hardware conventions": hardware_conventions.conventions_table,
     "share errors": shares.share_table,
-    "fault trials": fault_trials.markdown,
     "kills": kills.markdown,
+    "evidence studies": evidence.study_table,
+    "evidence classes": classes.class_table,
+    "evidence faults": evidence.fault_table,
+    "evidence unmeasured": evidence.unmeasured,
     "series counts": series_counts.count_table,
     "series of a fleet": series_counts.fleet_table,
 }

@@ -8,10 +8,7 @@ from tests.fault_trials.trial import Outcome
 from tests.laboratory.results import (
     Row,
     file_of,
-    markdown_table,
-    measured_at,
     percent,
-    stored_rows,
     text_table,
 )
 
@@ -73,10 +70,3 @@ def summary(rows: Sequence[Row]) -> str:
         f"{total['outside_at_end']} outside. {healthy['runs']} runs on healthy GPUs: "
         f"{healthy['outside']} outside, {healthy['declared']} with a note."
     )
-
-
-def markdown() -> str:
-    """Return the table of the stored results."""
-    rows = stored_rows(RESULTS)
-    table = markdown_table(_HEAD, [_cells(row) for row in rows])
-    return f"{table}\n\nMeasured on {measured_at(rows)}: {summary(rows)}"

@@ -18,7 +18,7 @@ from tests.calibration.windows import (
     UPDATE_S,
     Sensor,
     WindowDraw,
-    _WindowGpu,
+    WindowGpu,
     summarize_windows,
 )
 from tests.exporter.meter.replay import START_S, ReplayedGpu, gpu_with_load, measure
@@ -68,7 +68,7 @@ def _measure_run(rng: random.Random, load: str, sensor: Sensor, edges: str) -> W
     state = replace(made.gpu, product=product)
     if rng.random() < 0.5:
         state = replace(state, sensor_phase_s=state.counter_phase_s)
-    gpu = _WindowGpu(
+    gpu = WindowGpu(
         state,
         has_instant=sensor.instant_s is not None,
         has_average=sensor.average_s is not None,
