@@ -4,6 +4,7 @@ user, model or any label.
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -120,6 +121,9 @@ def _fetch(connection: ConnectionOptions, request: UsageRequest, carbon: float |
     address = server_address(connection.source)
     readings = None
     with ExitStack() as stack:
+        # the records of a fleet have no cycles: collecting took a quarter of the CPU time
+        gc.disable()
+        stack.callback(gc.enable)
         if address is not None:
             access = connection.access()
             server = stack.enter_context(closing(InstantServer(address, access)))
@@ -133,7 +137,7 @@ def _fetch(connection: ConnectionOptions, request: UsageRequest, carbon: float |
         if readings is None:
             source = stack.enter_context(closing(connection.open_source()))
             readings = read_samples(source, request)
-    usage = usage_of(facts_of(readings), request, carbon)
+        usage = usage_of(facts_of(readings), request, carbon)
     _print_unknown_keys(usage)
     return usage
 
