@@ -30,11 +30,15 @@ LEVEL = 0.95
 
 
 class Sensor(NamedTuple):
-    """Windows in seconds of the powers that a GPU reports; None for a power that it does not."""
+    """Windows in seconds of the powers that a GPU reports; None for a power that it does not.
+
+    `was_short`: an earlier run has shown that the instantaneous power has a short window.
+    """
 
     title: str
     instant_s: float | None
     average_s: float | None
+    was_short: bool = False
 
 
 SENSORS = (
@@ -45,6 +49,8 @@ SENSORS = (
     Sensor("instant 25 ms, average 1 s", 0.025, 1.0),
     Sensor("instant 100 ms, average 1 s", UPDATE_S, 1.0),
     Sensor("instant 100 ms, average 100 ms", UPDATE_S, UPDATE_S),
+    Sensor("instant 25 ms, seen before", 0.025, None, was_short=True),
+    Sensor("instant 25 ms, seen before, average 1 s", 0.025, 1.0, was_short=True),
 )
 PERIODS = (0.33, 0.5, 1.0, 1.1, 2.0, 2.1, 5.0, 17.3)
 """Periods of the load in updates of the sensor."""
@@ -124,6 +130,7 @@ def make_gpu(rng: random.Random, condition: Condition) -> WindowGpu:
         replace(made.gpu, product=product, sensor_phase_s=made.gpu.counter_phase_s),
         has_instant=sensor.instant_s is not None,
         has_average=sensor.average_s is not None,
+        was_short=sensor.was_short,
     )
 
 
@@ -155,11 +162,12 @@ def measure_condition(condition: Condition, seed: int, count: int) -> dict[str, 
 
 def window_table() -> str:
     """Return the table of the stored coverages and of the half-widths over the needed ones,
-    a row for each sensor and load; RESULTS has the half-widths in joules.
+    a row for each load of each sensor, which only the first one names; RESULTS has the half-widths
+    in joules.
     """
     lengths = [f"{seconds:g} s" for seconds in LENGTHS_S]
     titles = [
-        *(f"coverage, {length}" for length in lengths),
+        *(f"coverage in %, {length}" for length in lengths),
         *(f"of the needed, {length}" for length in lengths),
     ]
     lines = [
@@ -171,9 +179,9 @@ def window_table() -> str:
         group = rows[first : first + len(LENGTHS_S)]
         period = group[0]["period"]
         cells = [
-            group[0]["sensor"],
+            "" if group[0]["period"] else group[0]["sensor"],
             "flat" if period is None else f"{period:g}",
-            *(f"{100 * row['coverage']:.1f} %" for row in group),
+            *(f"{100 * row['coverage']:.1f}" for row in group),
             *(f"{row['times_needed']:.1f}" for row in group),
         ]
         lines.append("| " + " | ".join(cells) + " |")
@@ -185,12 +193,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="Part of the titles of the sensors to measure.")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of the generated sensors
-    rows = []
+    stored = {_identity(row): row for row in stored_rows(RESULTS)}
     for condition in conditions():
         if given.only not in condition.sensor.title:
             continue
         row = measure_condition(condition, given.seed, given.draws)
-        rows.append(row)
+        stored[_identity(row)] = row
         print(
             f"{row['sensor']:32s} {row['period'] or 'flat':>5} {row['seconds']:4.0f} s"
             f" {100 * row['coverage']:6.1f} % ± {row['half_width_j']:7.2f} J,"
@@ -198,8 +206,12 @@ def main() -> None:
             f" median {row['median_times_needed']:5.2f} times",
             flush=True,
         )
-    if not given.only:
-        write_rows(RESULTS, rows)
+    write_rows(RESULTS, [stored[_identity(condition.key)] for condition in conditions()])
+
+
+def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the class of a row: its sensor, its period and the length of its runs."""
+    return row["sensor"], row["period"], row["seconds"]
 
 
 if __name__ == "__main__":

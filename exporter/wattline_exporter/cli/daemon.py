@@ -231,6 +231,7 @@ def restore_state(
         SavedTotals(saved.totals, saved.emissions, saved.counters, saved_s, saved.polls),
         slots_at=carbon.slots_at,
     )
+    live.energy.restore_short_windows(saved.short_windows)
     energy_j = {device: total.energy_j for device, total in saved.totals.items()}
     owners = OwnerCounters(saved.owners, saved.emissions)
     energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s, owners=owners)

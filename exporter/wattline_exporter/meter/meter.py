@@ -40,6 +40,7 @@ from wattline_exporter.meter.interpolation import (
 )
 from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, SensorState
 from wattline_exporter.meter.power_comparison import SensorComparison, power_range_w
+from wattline_exporter.meter.power_windows import PowerWindows
 from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
 from wattline_exporter.meter.totals import (
     ZERO_TOTALS,
@@ -471,6 +472,11 @@ class DeviceMeter:
         self._view: MeterView | None = None
 
     @property
+    def windows(self) -> PowerWindows:
+        """Windows of the device's powers."""
+        return self._sensors.windows
+
+    @property
     def latest(self) -> Poll | None:
         return self.polls[-1].poll if self.polls else None
 
@@ -678,7 +684,7 @@ class DeviceMeter:
                 has_counter=self.has_counter,
                 resolves_updates=self._update_s >= SENSOR_PERIOD_S,
                 uses_instant_power=self.uses_instant_power,
-                shows_shape=self._sensors.windows.shows_shape,
+                shows_shape=self.windows.shows_shape,
                 power_update_s=self._sensors.power_update.s,
                 unmeasured_share=self.unmeasured_share,
                 limit_w=self.max_w / LIMIT_MARGIN,

@@ -80,3 +80,11 @@ def sensor_share(name: str, architecture: str) -> float:
     """
     window = sensor_window(name, architecture)
     return window.seen_ratio if window else UNMETERED_SHARE
+
+
+def has_short_window(name: str, architecture: str) -> bool:
+    """Return whether the instantaneous power of a GPU's model is known to be a mean over less than
+    an update.
+    """
+    window = sensor_window(name, architecture)
+    return window is not None and window.window_s < window.update_s

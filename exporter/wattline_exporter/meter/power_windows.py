@@ -19,6 +19,10 @@ _DELAYS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SIGHTINGS = 2
 _SIGHTED_S = 60.0
 """Readings in this time that exclude a window that does not explain them: one may be a glitch."""
+_MEAN_SIGHTINGS = 4
+"""Means of changing updates, in a row, that exclude a shorter window: its reading is near the mean
+of such an update by chance.
+"""
 
 
 class CountedEnergy:
@@ -96,27 +100,38 @@ class _Exclusion:
         """Forget the readings so far, after one that contradicts them."""
         self._count = 0
 
-    def note(self, t_s: float) -> None:
-        """Note a reading at `t_s` that the window does not explain."""
+    def note(self, t_s: float, sightings: int = _SIGHTINGS) -> None:
+        """Note a reading at `t_s` that the window does not explain, the last one of `sightings`
+        that exclude it.
+        """
         self._count = self._count + 1 if t_s - self._latest_s <= _SIGHTED_S else 1
         self._latest_s = t_s
-        self.is_certain |= self._count >= _SIGHTINGS
+        self.is_certain |= self._count >= sightings
 
 
 class PowerWindows:
     """Windows of the instantaneous and of the averaged power of one GPU.
 
     A mean over a window follows a change of the load only as far as the window has passed it. A
-    reading that has gone further excludes all windows of that length, and all longer ones. Nothing
-    excludes a shorter window: a load that is flat, or locked to the updates, shows none.
+    reading that has gone further excludes all windows of that length, and all longer ones. A load
+    that is flat, or locked to the updates, shows no window. So a window that was short in earlier
+    runs counts until readings are the means of updates in which the load changes.
     """
 
     def __init__(self) -> None:
+        self.is_short_by_model = False
+        """True if measurements of the GPU's model found a window of the instantaneous power that is
+        shorter than an update: one reading confirms it.
+        """
+        self.was_short = False
+        """True if an earlier exporter saw that window on this GPU."""
         self._has_differed = False
         """True once the averaged power differed from the instantaneous one by more than noise."""
         self._examined_s = -math.inf
         self._not_whole = _Exclusion()
         """Of a window of a whole update, for the instantaneous power."""
+        self._not_short = _Exclusion()
+        """Of the window that an earlier exporter saw, for the instantaneous power."""
         self._not_long = _Exclusion()
         """Of a window of half of AVERAGING_S, for the averaged power."""
 
@@ -125,7 +140,9 @@ class PowerWindows:
         """True if the window of the instantaneous power is shorter than an update of the counter:
         its readings show the powers inside an update.
         """
-        return self._not_whole.is_certain
+        if self._not_whole.is_certain:
+            return True
+        return self.was_short and not self._not_short.is_certain
 
     @property
     def averages_long(self) -> bool:
@@ -180,7 +197,9 @@ class PowerWindows:
                 and _is_confirmed(instant_w, next_w)
                 and not counted.explains(instant_w, t_s, update_s, update_s)
             ):
-                self._not_whole.note(t_s)
+                self._not_whole.note(t_s, 1 if self.is_short_by_model else _SIGHTINGS)
+            if instant_w is not None:
+                self._note_mean(instant_w, t_s, counted)
             average_w = _changed_w(before.average_w, poll.average_w)
             if average_w is not None:
                 if not _is_confirmed(average_w, counted.update_w(t_s, -1)):
@@ -189,6 +208,22 @@ class PowerWindows:
                     self._not_long.note(t_s)
             self._examined_s = t_s
         return was_long and self._not_long.is_certain
+
+    def _note_mean(self, instant_w: float, t_s: float, counted: CountedEnergy) -> None:
+        """Note whether a reading is the mean of the latest update, in which the load changed: the
+        means of the updates before and after it differ.
+        """
+        before_w = counted.update_w(t_s, -2)
+        mean_w = counted.update_w(t_s, -1)
+        after_w = counted.update_w(t_s, 0)
+        if before_w is None or mean_w is None or after_w is None:
+            return
+        if not (is_other_power(mean_w, before_w) and is_other_power(mean_w, after_w)):
+            return
+        if is_other_power(instant_w, mean_w):
+            self._not_short.forget()
+        else:
+            self._not_short.note(t_s, _MEAN_SIGHTINGS)
 
 
 def _is_confirmed(power_w: float, update_w: float | None) -> bool:

@@ -13,7 +13,7 @@ from wattline.contract.metrics import CPU_ENERGY_METHOD, GPU_POWER_LIMIT, HOST_C
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.emissions import SlotLookup
 from wattline_exporter.meter.meter import LIMIT_MARGIN
-from wattline_exporter.meter.plausibility import REASON_TEXTS, sensor_share
+from wattline_exporter.meter.plausibility import REASON_TEXTS, has_short_window, sensor_share
 from wattline_exporter.polling.health import (
     DeviceSnapshot,
     GpuEnergySnapshot,
@@ -163,9 +163,9 @@ class LiveState:
         self.gpus[gpu.uuid] = GpuHealth(gpu, Device("gpu", gpu.uuid), self._clock().s)
         self._unattached.pop(int(gpu.index), None)
         self._introduced.add(gpu.uuid)
-        self.energy.meter(Device("gpu", gpu.uuid)).sensor_share = sensor_share(
-            gpu.name, gpu.architecture
-        )
+        meter = self.energy.meter(Device("gpu", gpu.uuid))
+        meter.sensor_share = sensor_share(gpu.name, gpu.architecture)
+        meter.windows.is_short_by_model = has_short_window(gpu.name, gpu.architecture)
         if (
             len(self._introduced) == self.expected_gpus
         ):  # complete: GPUs beyond these are bound elsewhere, or removed

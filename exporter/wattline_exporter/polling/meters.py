@@ -89,6 +89,16 @@ class EnergyMeters:
             meter = self.meters[device] = _new_meter(device, ZERO_TOTALS, None)
         return meter
 
+    def short_windows(self) -> set[Device]:
+        """Return the devices whose instantaneous power shows the load between two updates."""
+        return {device for device, meter in self.meters.items() if meter.windows.shows_shape}
+
+    def restore_short_windows(self, devices: Iterable[Device]) -> None:
+        """Note the devices for which an earlier exporter found this."""
+        for device in devices:
+            if device in self.meters:
+                self.meters[device].windows.was_short = True
+
     def push(self, polls: Iterable[Poll], period_s: float | None = None) -> None:
         """Add polls that were received now; `period_s` is the polling period of devices other than
         GPUs.

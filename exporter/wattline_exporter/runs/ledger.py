@@ -367,6 +367,7 @@ class Ledger:
             self.attribution.energies.idle_w,
             self._clock(),
             self._live.energy.last_polls(),
+            self._live.energy.short_windows(),
         )
 
     def _stored(self, run: RunRecord) -> StoredRun:

@@ -49,6 +49,8 @@ class SavedState:
     saved_s: float
     polls: dict[Device, LastPoll]
     owners: dict[ReadingKey, OwnerAmount] = field(default_factory=dict)
+    short_windows: set[Device] = field(default_factory=set)
+    """GPUs whose instantaneous power was seen to have a shorter window than an update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,4 @@ class StateChanges:
     now: ClockReading
     """Instant of the changes, which may be written later."""
     polls: dict[Device, LastPoll] = field(default_factory=dict)
+    short_windows: set[Device] = field(default_factory=set)

@@ -63,6 +63,9 @@ CREATE TABLE IF NOT EXISTS owner (
 CREATE TABLE IF NOT EXISTS idle (
     kind TEXT NOT NULL, id TEXT NOT NULL, watts REAL NOT NULL, PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS short_window (
+    kind TEXT NOT NULL, id TEXT NOT NULL, PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS last_poll (
     kind TEXT NOT NULL, id TEXT NOT NULL, t_s REAL NOT NULL, most_w REAL NOT NULL,
     shown_s REAL NOT NULL, pending_j REAL NOT NULL, PRIMARY KEY (kind, id)
@@ -186,6 +189,7 @@ class StateFile:
                 (name, tuple(json.loads(labels))): OwnerAmount(amount, bool(is_shown))
                 for name, labels, amount, is_shown in read("SELECT * FROM owner")
             },
+            {Device(kind, identity) for kind, identity in read("SELECT * FROM short_window")},
         )
 
     def save(self, snapshot: StateChanges) -> None:
@@ -242,6 +246,11 @@ class StateFile:
             self._write(
                 "INSERT OR REPLACE INTO idle VALUES (?, ?, ?)",
                 [(d.kind, d.id, watts) for d, watts in snapshot.idle_w.items()],
+            )
+            self._connection.execute("DELETE FROM short_window")  # a later reading may exclude one
+            self._write(
+                "INSERT INTO short_window VALUES (?, ?)",
+                [(d.kind, d.id) for d in snapshot.short_windows],
             )
             self._connection.execute("DELETE FROM last_poll")  # those of an earlier exporter
             self._write(

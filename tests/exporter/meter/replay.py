@@ -45,6 +45,8 @@ them.
 class ReplayedGpu:
     gpu: SimulatedGpuState
     sensor: Sensor = "counter"
+    was_short: bool = False
+    """True if an earlier exporter saw that the instantaneous power covers less than an update."""
     _values: dict[tuple[int, int], tuple[float | None, float | None, float | None]] = field(
         default_factory=dict, compare=False
     )
@@ -133,6 +135,7 @@ def measure_between(
     meter = DeviceMeter()
     meter.max_w = LIMIT_MARGIN * gpu.gpu.limit_w
     meter.sensor_share = gpu.gpu.product.instant_window_s / gpu.gpu.product.sensor_period_s
+    meter.windows.was_short = gpu.was_short
     begin, tick_s = meter.mark(begin_s), begin_s + rng.uniform(FIRST_MARK_S, FIRST_MARK_S + 1)
     for t, period_s in poll_times(begin_s, end_s, rng, always_fast=gpu.sensor != "counter"):
         meter.period_s = period_s

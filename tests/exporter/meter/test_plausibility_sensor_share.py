@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattline_exporter.meter.plausibility import sensor_share
+from wattline_exporter.meter.plausibility import has_short_window, sensor_share
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,17 @@ from wattline_exporter.meter.plausibility import sensor_share
 )
 def test_sensor_share_known_and_unknown_architectures(name, architecture, ratio):
     assert sensor_share(name, architecture) == ratio
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "is_short"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "Ampere", True),
+        ("NVIDIA H100 80GB HBM3", "Hopper", True),
+        ("Tesla V100-SXM2-32GB", "Volta", True),
+        ("Tesla T4", "Turing", False),  # the window is the whole update
+        ("NVIDIA H200", "Hopper", False),  # not metered
+    ],
+)
+def test_short_window_is_known_only_of_metered_models(name, architecture, is_short):
+    assert has_short_window(name, architecture) is is_short

@@ -152,9 +152,10 @@ def test_windows_are_found_in_changes_of_the_load(instant_s, average_s, shows_sh
     assert windows.averages_long is (instant_s is not None and averaging_s > 0.0)
 
 
-def shown_at(*changes_s):
+def shown_at(*changes_s, is_short_by_model=False):
     """Return the windows after polls around these changes of the load, of a power over 25 ms."""
     windows = PowerWindows()
+    windows.is_short_by_model = is_short_by_model
     points = [EnergyPoint(UPDATE_S * k, joules(UPDATE_S * k), 0.0) for k in range(800)]
     for change_s in changes_s:
         times_s = [change_s + since_s for since_s in (-0.08, -0.03, 0.06, 0.11, 0.16)]
@@ -178,6 +179,42 @@ def shown_at(*changes_s):
 def test_windows_two_readings_in_a_minute_show_the_shape(changes_s, shows_shape):
     # each of these changes is in the middle of an update, and a poll 10 ms after that update
     assert shown_at(*changes_s).shows_shape is shows_shape
+
+
+def test_windows_one_reading_confirms_the_window_of_the_model():
+    assert not shown_at(is_short_by_model=True).shows_shape
+    assert shown_at(5 * HALF_S, is_short_by_model=True).shows_shape
+
+
+STEPS_W = (100.0, 300.0, 500.0, 200.0, 400.0, 600.0, 150.0, 350.0)
+"""Mean powers of successive updates, each of which differs from both of its neighbours."""
+
+
+def seen_before(*powers_w):
+    """Return the windows of a GPU whose power had a short window, after readings in the middle of
+    the third update and of those after it.
+    """
+    windows = PowerWindows()
+    windows.was_short = True
+    points = [EnergyPoint(UPDATE_S * k, UPDATE_S * sum(STEPS_W[:k]), 0.0) for k in range(9)]
+    polls = [
+        MeteredPoll(poll(0.15 + UPDATE_S * k, None, power_w), ZERO_TOTALS, None)
+        for k, power_w in enumerate((0.0, *powers_w))
+    ]
+    windows.examine(polls, points, UPDATE_S, MOST_W)
+    return windows
+
+
+@pytest.mark.parametrize(
+    ("powers_w", "shows_shape"),
+    [
+        ((300.0, 500.0, 200.0), True),  # the means of three updates, by chance
+        ((300.0, 500.0, 200.0, 400.0), False),
+        ((300.0, 500.0, 650.0, 400.0), True),  # no mean of an update
+    ],
+)
+def test_windows_means_of_four_updates_exclude_the_window_seen_before(powers_w, shows_shape):
+    assert seen_before(*powers_w).shows_shape is shows_shape
 
 
 def test_windows_glitches_that_the_counter_does_not_confirm_show_nothing():

@@ -12,6 +12,7 @@ from wattline_exporter.sensors.nvml.schedule import FAST_S
 from wattline_exporter.sensors.readings import (
     ClockReading,
     Device,
+    GpuCount,
     GpuInfo,
     Poll,
     XidError,
@@ -68,6 +69,18 @@ def test_energy_of_overdue_poll_is_left_out_until_next_poll() -> None:
         energies_j.append(gpu.energy.energy_j)
 
     assert energies_j == pytest.approx([0.0, 70.0, None, 2_380.0])  # 700 W for 0.1 s and 3.4 s
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "is_short"),
+    [("NVIDIA H100 PCIe", "Hopper", True), ("Tesla T4", "Turing", False)],
+)
+def test_window_of_a_model_is_noted_when_its_gpu_answers(name, architecture, is_short) -> None:
+    live = LiveState()
+
+    live.take_worker([GpuCount(1), GpuInfo("0", GPU.id, name, architecture, "", "")])
+
+    assert live.energy.meters[GPU].windows.is_short_by_model is is_short
 
 
 def test_xid_counters_of_a_gpu_that_reports_errors_start_at_0() -> None:

@@ -44,6 +44,16 @@ class Node:
         return dict(self.live.snapshot().emissions_grams)
 
 
+def test_short_windows_are_restored_to_known_devices() -> None:
+    node = Node()
+    node.poll_at(20.0)
+
+    node.live.energy.restore_short_windows({GPU, Device("gpu", "GPU-9")})
+
+    assert node.live.energy.short_windows() == {GPU}
+    assert set(node.live.energy.meters) == {GPU, CORE}
+
+
 def test_emissions_start_at_zero_with_the_first_poll() -> None:
     node = Node(ACTUAL)
     node.poll_at(20.0)

@@ -22,6 +22,19 @@ from wattline_exporter.storage.saved_state import StateChanges, StoredRun
 from wattline_exporter.storage.state_file import StateFile
 
 
+def test_ledger_changes_include_the_gpus_with_a_short_window(tmp_path):
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    node.run_for(2)
+    before = node.ledger.take_changes().short_windows
+    node.live.energy.restore_short_windows({GPU})
+    after = node.ledger.take_changes().short_windows
+    state.close()
+
+    assert before == set()
+    assert after == {GPU}
+
+
 def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path):
     state = StateFile(tmp_path)
     node = LedgerNode(state)

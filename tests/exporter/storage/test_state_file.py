@@ -41,9 +41,12 @@ def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
     assert left_bytes == 0
 
 
-def save(folder: Path, polls: dict[Device, LastPoll]) -> None:
+def save(
+    folder: Path, polls: dict[Device, LastPoll], short_windows: set[Device] | None = None
+) -> None:
     file = StateFile(folder)
-    file.save(StateChanges({}, {}, [], {}, AttributionChanges({}, set()), {}, NOW, polls))
+    attributed = AttributionChanges({}, set())
+    file.save(StateChanges({}, {}, [], {}, attributed, {}, NOW, polls, short_windows or set()))
     file.close()
 
 
@@ -52,6 +55,13 @@ def load(folder: Path) -> SavedState:
     state = file.load()
     file.close()
     return state
+
+
+def test_short_windows_are_those_of_the_last_save(tmp_path: Path) -> None:
+    save(tmp_path, {}, {GPU, OTHER})
+    save(tmp_path, {}, {OTHER})
+
+    assert load(tmp_path).short_windows == {OTHER}
 
 
 def test_last_polls_are_restored(tmp_path: Path) -> None:
