@@ -16,7 +16,7 @@ from tests.calibration.devices import (
     squares,
     wave_nodes,
 )
-from tests.calibration.table import stored_rows
+from tests.laboratory.results import stored_rows
 
 DEVICE = DeviceDraw(truth_j=100.0, error_j=6.0, half_width_j=8.0)
 NODES = 40
