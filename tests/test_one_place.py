@@ -1,4 +1,4 @@
-"""Rules that have one home: sums of half-widths, increases of counters, texts of joules, constants.
+"""Rules that have one home: half-widths, increases of counters, texts of numbers, constants.
 
 A half-width that is unknown must stay unknown, so that 0 in its place is searched as well.
 
@@ -24,13 +24,29 @@ PACKAGES = (
     "workloads/wattline_workloads",
 )
 HALF_WIDTH = re.compile(r"hal[fv]|uncertaint")
+ENERGY = re.compile(r"(?:^|_)(?:j|joules|energy)$")
+WORK = re.compile(r"tokens|requests|amount|work|samples|units?$")
 SUMS = {"fsum", "sum", "sqrt", "hypot", "sum_known"}
 DIVISION = "exporter/wattline_exporter/requests/division"
 HOMES_OF_SUMS = {
     "workloads/wattline/figures.py": "sums of figures",
     "exporter/wattline_exporter/meter/uncertainty.py": "errors between two marks of one device",
     f"{DIVISION}/half_widths.py": "errors of the division, in arrays",
+    f"{DIVISION}/model.py": "weight of a model and its error",
     f"{DIVISION}/roles.py": "errors of the division over prefill and decode servers",
+}
+HOMES_OF_SHARES = {
+    "workloads/wattline/figures.py": "factors of figures",
+    "analyzer/wattline_analyzer/carbon/emissions.py": "emissions with the errors of their energy",
+    f"{DIVISION}/division.py": "errors of the division, in arrays",
+    f"{DIVISION}/half_widths.py": "errors of the division, in arrays",
+}
+HOMES_OF_UNIT_ENERGY = {
+    "analyzer/wattline_analyzer/usage/fleet.py": "groups of runs, without intervals",
+}
+HOMES_OF_WEIGHTED_SUMS = {
+    "analyzer/wattline_analyzer/carbon/emissions.py": "shares of emissions",
+    "analyzer/wattline_analyzer/carbon/restate.py": "errors of the intensities of slots",
 }
 HOMES_OF_ZEROS = {
     f"{DIVISION}/roles.py": "slots of samples, whose errors at the edges are not estimated",
@@ -45,6 +61,10 @@ HOMES_OF_TEXTS = {
 HOMES_OF_CONSTANTS = {
     "workloads/wattline/figures.py": "factors of energies and of normal distributions",
     "exporter/wattline_exporter/storage/sample_store.py": "milliseconds of an hour",
+}
+HOMES_OF_DIGITS = {
+    "workloads/wattline/figures.py": "significant digits of numbers without an error",
+    "workloads/wattline_workloads/slurm/comment.py": "a number for programs, without thousands",
 }
 _UNIT = r"(?:[kMGmµ]?J|[kMG]?Wh)\b"
 STARTS_WITH_UNIT = re.compile(rf"[ \u00a0]?{_UNIT}")
@@ -86,7 +106,7 @@ def has_half_width(node: ast.AST) -> bool:
 
 
 def sums_of_half_widths(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines that add half-widths, or their squares."""
+    """Yield the lines that add half-widths or their squares, or any squares by `hypot`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             if has_half_width(node.left) and has_half_width(node.right):
@@ -96,8 +116,51 @@ def sums_of_half_widths(tree: ast.AST) -> Iterator[int]:
             added = list(node.args)
             if called == "sum" and isinstance(node.func, ast.Attribute):
                 added.append(node.func.value)
-            if called in SUMS and any(map(has_half_width, added)):
+            is_root_of_squares = called == "hypot"
+            if called in SUMS and (is_root_of_squares or any(map(has_half_width, added))):
                 yield node.lineno
+
+
+def shares_of_half_widths(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that multiply or divide a half-width by anything but a constant."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+            sides = (node.left, node.right)
+            is_half_width = any(HALF_WIDTH.search(_own_name(side)) for side in sides)
+            if is_half_width and all(_number(side) is None for side in sides):
+                yield node.lineno
+
+
+def divisions_by_work(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that divide joules by an amount of work."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            divided = node.left
+            if isinstance(divided, ast.Attribute) and divided.attr in {"number", "value"}:
+                divided = divided.value
+            if ENERGY.search(_own_name(divided)) and WORK.search(_own_name(node.right)):
+                yield node.lineno
+
+
+def weighted_sums_of_numbers(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that add products of a figure's number, which has no errors and no state."""
+    for node in ast.walk(tree):
+        called = getattr(node, "func", node)
+        if isinstance(node, ast.Call) and _own_name(called) in {"sum", "fsum"}:
+            products = [
+                inner
+                for added in node.args
+                for inner in ast.walk(added)
+                if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult | ast.Div)
+            ]
+            sides = [side for one in products for side in (one.left, one.right)]
+            if "number" in map(_own_name, sides):
+                yield node.lineno
+
+
+def _own_name(node: ast.AST) -> str:
+    """Return the last name of `a.b.c`; empty for other expressions."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
 def zeros_for_unknown(tree: ast.AST) -> Iterator[int]:
@@ -191,6 +254,20 @@ def _starts_with_unit(node: ast.AST) -> bool:
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         return False
     return STARTS_WITH_UNIT.match(node.value) is not None
+
+
+def formats_of_digits(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that write a number with four significant digits."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+            parts = ast.walk(node.format_spec)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "format":
+            parts = iter(node.args[1:])
+        else:
+            continue
+        specs = [part.value for part in parts if isinstance(part, ast.Constant)]
+        if any(re.search(r"\.4[gG]$", str(spec)) for spec in specs):
+            yield node.lineno
 
 
 def repeated_constants(tree: ast.AST) -> Iterator[int]:
@@ -314,9 +391,13 @@ def test_search_ignores_common_values_and_other_names() -> None:
 
 RULES = [
     pytest.param(sums_of_half_widths, HOMES_OF_SUMS, id="sum-of-half-widths"),
+    pytest.param(shares_of_half_widths, HOMES_OF_SHARES, id="share-of-a-half-width"),
+    pytest.param(divisions_by_work, HOMES_OF_UNIT_ENERGY, id="energy-per-unit"),
+    pytest.param(weighted_sums_of_numbers, HOMES_OF_WEIGHTED_SUMS, id="weighted-sum-of-figures"),
     pytest.param(zeros_for_unknown, HOMES_OF_ZEROS, id="zero-for-unknown-half-width"),
     pytest.param(choices_of_increase, HOMES_OF_COUNTERS, id="increase-of-a-counter"),
     pytest.param(formats_of_energy, HOMES_OF_TEXTS, id="text-of-joules"),
+    pytest.param(formats_of_digits, HOMES_OF_DIGITS, id="significant-digits"),
     pytest.param(repeated_constants, HOMES_OF_CONSTANTS, id="constant"),
 ]
 
@@ -338,6 +419,15 @@ def test_rule_stands_in_its_homes_only(
         (sums_of_half_widths, "half_j = group_half_j[:3].sum()"),
         (sums_of_half_widths, "half_j = begin.half_width_j + end.half_width_j"),
         (sums_of_half_widths, "half_j = math.sqrt(a.uncertainty**2 + b**2)"),
+        (sums_of_half_widths, "random_j = math.hypot(*known)"),
+        (shares_of_half_widths, "each = Figure(energy_j / n, half_j / n)"),
+        (shares_of_half_widths, "half = energy.half_width / energy.number"),
+        (shares_of_half_widths, "half = ratio * energy.half_width"),
+        (divisions_by_work, "each_j = energy_j / serving.requests"),
+        (divisions_by_work, "each_j = energy.joules / tokens"),
+        (divisions_by_work, "each_j = run.energy.number / work.amount"),
+        (weighted_sums_of_numbers, "own = math.fsum(r * joules.number for r, joules in known)"),
+        (weighted_sums_of_numbers, "own = sum(one.number / n for one in parts)"),
         (zeros_for_unknown, "half_j = energy.half_width or 0.0"),
         (zeros_for_unknown, "half_j = max(measured, gpu.half_j or 0)"),
         (zeros_for_unknown, "half_j = phase.half_widths_j.get(device, 0.0)"),
@@ -364,6 +454,9 @@ def test_rule_stands_in_its_homes_only(
         (formats_of_energy, 'text = "{} {}".format(energy_j, "J")'),
         (formats_of_energy, 'text = "%s %s" % (energy_j, "Wh")'),
         (formats_of_energy, 'print(energy_j, "J")'),
+        (formats_of_digits, 'text = f"{rate:,.4g} requests/s"'),
+        (formats_of_digits, 'text = f"{rate:.4g}"'),
+        (formats_of_digits, 'text = format(rate, ".4g")'),
         (repeated_constants, "energy_kwh = energy_j / 3_600_000"),
         (repeated_constants, "KWH_J = 3.6e6"),
         (repeated_constants, "energy_kwh = energy_j * 2.7778e-7"),
@@ -390,5 +483,8 @@ column = Column("J", "kWh")
 energy_kwh = energy_j / JOULES_PER_KWH
 hours = seconds / 3_600
 half = NORMAL_95 * error
+each = energy_of_one(energy, work.amount)
+power_w = energy_j / seconds
+whole_j = math.fsum(part.number for part in parts)
 """
     assert list(search(ast.parse(calls))) == []

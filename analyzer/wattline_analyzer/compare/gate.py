@@ -240,7 +240,7 @@ def _relative_mean(values: Sequence[Figure]) -> Figure:
     runs = [
         unknown(NO_UNCERTAINTY)
         if value.half_width is None
-        else Figure(1.0, value.half_width / value.number)
+        else Figure(1.0, value.relative_half_width)
         for value in values
     ]
     return sum_of_independent(runs).scaled(1 / len(runs))

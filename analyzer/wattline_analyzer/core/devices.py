@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from wattline.contract.power_sensors import gpu_limits_j
 from wattline.contract.work import SHARE_POLICY, is_shared
-from wattline.figures import Figure
+from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.units import WHOLE_RATIO
 
 ESTIMATE = "model"
@@ -126,7 +125,7 @@ class ReportDevice:
 @dataclass(frozen=True, slots=True)
 class UncertaintyBudget:
     """The contributions to the uncertainty of an energy, in joules; None where unknown or not
-    applicable.
+    applicable. `edges_j` and `sampling_j` are both None where one of them is unknown.
 
     `edges_j`: half-width of the ledger's interval, mostly from the sensor's update interval at
     start and end. `sampling_j`: half-width for power changes between samples. `gaps_j`: least and
@@ -146,8 +145,9 @@ class UncertaintyBudget:
     @property
     def random_j(self) -> float | None:
         """The half-width of the 95 % confidence interval."""
-        known = [part for part in (self.edges_j, self.sampling_j) if part is not None]
-        return math.hypot(*known) if known else None
+        parts = [Figure(0.0, self.edges_j), Figure(0.0, self.sampling_j)]
+        applicable = [part for part in parts if part.half_width is not None]
+        return sum_of_independent(applicable).half_width
 
     @property
     def sizes_j(self) -> dict[str, float]:

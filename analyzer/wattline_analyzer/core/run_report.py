@@ -9,7 +9,7 @@ from typing import Literal
 
 from wattline.contract.run import Run, RunDevice
 from wattline.contract.work import SHARE_POLICY
-from wattline.figures import JOULES_PER_KWH, Figure, sum_of_correlated, sum_of_one_job
+from wattline.figures import JOULES_PER_KWH, Figure, ratio, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import (
     CalibratedGpu,
     Calibration,
@@ -171,10 +171,7 @@ class BoundaryUnitEnergy:
         joules = self.energy_per_unit
         if joules.number <= 0:
             return None
-        return Figure(
-            1 / joules.number,
-            None if joules.half_width is None else joules.half_width / joules.number**2,
-        )
+        return ratio(Figure(1.0, 0.0), joules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wattline.contract.work import is_useful, most_common_first
+from wattline.contract.work import energy_of_one, is_useful, most_common_first
 from wattline_analyzer.recommend.objective import QuestionError, SweepQuestion
 from wattline_analyzer.recommend.sweep import Sweep, SweepRun
 
@@ -59,11 +59,12 @@ def _in_whole_run(run: SweepRun, unit: str) -> SweepRun:
     """
     work, host = run.work[unit], run.with_host
     rate = work.amount / run.duration_s if run.duration_s > 0 else None
-    own = replace(
-        work, per_second=rate, energy_per_unit=run.energy.scaled(1 / work.amount), phases=()
-    )
+    each = energy_of_one(run.energy.complete(), work.amount)
+    own = replace(work, per_second=rate, energy_per_unit=each, phases=())
     if host is not None and unit in host.per_unit:
-        host = replace(host, per_unit={**host.per_unit, unit: host.energy.scaled(1 / work.amount)})
+        with_host = energy_of_one(host.energy.complete(), work.amount)
+        per_unit = None if with_host is None else {**host.per_unit, unit: with_host}
+        host = None if per_unit is None else replace(host, per_unit=per_unit)
     return replace(run, work={**run.work, unit: own}, with_host=host)
 
 

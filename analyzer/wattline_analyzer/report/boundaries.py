@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from wattline.contract.work import FLOP_PER_GFLOP, GFLOP
+from wattline.contract.work import FLOP_PER_GFLOP, GFLOP, energy_of_one
 from wattline.figures import Figure, sum_of_correlated, sum_of_one_job
 from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, RunEnergies, Work
@@ -67,17 +67,11 @@ def _boundary(
     found = []
     for work in _amounts(works):
         joules = _attributed_energy(energies, components, work.phases)
-        if joules is not None and work.amount > 0:
+        each = None if joules is None else energy_of_one(joules, work.amount)
+        if each is not None:
             rate = work.amount / duration_s if duration_s > 0 else None
             found.append(
-                BoundaryUnitEnergy(
-                    work.unit,
-                    work.amount,
-                    rate,
-                    joules.scaled(1 / work.amount),
-                    work.phases,
-                    shared,
-                )
+                BoundaryUnitEnergy(work.unit, work.amount, rate, each, work.phases, shared)
             )
     attributed = _attributed_energy(energies, components, ()) if shared else None
     return Boundary(
@@ -120,15 +114,13 @@ def _attributed_energy(
     ratios = energies.share_ratios
     if not ratios.keys() & set(components):
         return _energy(energies, components, phases)
-    parts = [(component, _energy(energies, (component,), phases)) for component in components]
-    known = [
-        (ratios.get(component, 1.0), joules) for component, joules in parts if joules is not None
-    ]
-    return (
-        Figure(math.fsum(ratio * joules.number for ratio, joules in known))
-        if len(known) == len(parts)
-        else None
-    )
+    parts = []
+    for component in components:
+        joules = _energy(energies, (component,), phases)
+        if joules is None:
+            return None
+        parts.append(joules.scaled(ratios.get(component, 1.0)))
+    return replace(energies.sum_of_devices(parts), half_width=None, skewed=None)
 
 
 def _energy(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wattline.contract.work import energy_of_one
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.devices import CalibratedGpu, Calibration, ReportDevice
 from wattline_analyzer.core.run_report import Calibrated, Finding, RunEnergies, Work
@@ -167,9 +168,10 @@ def _per_unit(
     if work.amount <= 0 or work.energy_per_unit is None:
         return None
     if work.whole_devices is not None:
-        return Figure(energies.share_ratios["gpu"] * whole.number / work.amount)
+        share = Figure(whole.number).scaled(energies.share_ratios["gpu"])
+        return energy_of_one(share, work.amount)
     if not work.phases:
-        return whole.scaled(1 / work.amount)
+        return energy_of_one(whole, work.amount)
     if len({calibration.gain for calibration in calibrations}) > 1:
         return None
     seconds = math.fsum(phase.duration_s for phase in energies.phases if phase.name in work.phases)

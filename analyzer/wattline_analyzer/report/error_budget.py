@@ -61,7 +61,7 @@ def gpu_budget(
         return UncertaintyBudget(energy_j, half_j, sensor_j=sensor_j)
     sampling_j = integral_half_j(power, window)
     edges_j = None if half_j == sampling_j else half_j
-    if summed_s and half_j is not None:
+    if summed_s and half_j is not None and sampling_j is not None:
         edges_j = averaging_half_j(power, window, summed_s) or None
     found = [
         gap

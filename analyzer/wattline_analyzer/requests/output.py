@@ -23,9 +23,8 @@ from wattline_analyzer.core.tables import (
     text_cell,
     text_columns,
 )
-from wattline_analyzer.requests.report import RequestEnergyReport, interval_of
-from wattline_analyzer.requests.table import PERCENTILES, RequestGroup
-from wattline_exporter.requests.division.division import EnergyPart
+from wattline_analyzer.requests.report import RequestEnergyReport
+from wattline_analyzer.requests.table import PERCENTILES, RequestGroup, interval_of
 
 _CHUNK = 500_000
 _LARGE_J = 1e6
@@ -172,13 +171,13 @@ def _group_cells(group: RequestGroup) -> list[Cell]:
 
 def _group_row(report: RequestEnergyReport, group: RequestGroup) -> list[Cell]:
     largest_j = max(each.energy_j for each in report.groups)
-    largest_of_one_j = max(each.per_request_j[0] for each in report.groups)
-    energy = Figure(group.energy_j, group.half_j)
+    largest_of_one_j = max(each.per_request.number for each in report.groups)
+    energy = group.energy
     cells = [
         *_group_cells(group),
         _count_cell(group.requests),
         energy_cell(energy, largest_j),
-        _request_cell(Figure(*group.per_request_j), largest_of_one_j),
+        _request_cell(group.per_request, largest_of_one_j),
         _token_cell(group.per_prompt_token),
         _token_cell(group.per_generated_token),
     ]
@@ -197,11 +196,10 @@ def _request_cell(energy: Figure | None, largest_j: float) -> Cell:
     return Cell(text, energy.value, "J", energy.half_width)
 
 
-def _token_cell(energy: EnergyPart | None) -> Cell:
-    figure = interval_of(energy)
-    return (
-        Cell(energy_of_one_text(figure), figure.value, "J", figure.half_width) if figure else Cell()
-    )
+def _token_cell(energy: Figure | None) -> Cell:
+    if energy is None:
+        return Cell()
+    return Cell(energy_of_one_text(energy), energy.value, "J", energy.half_width)
 
 
 def _plain_cell(amount: Figure) -> Cell:
@@ -253,7 +251,7 @@ def _most(joules: FloatArray, top: int) -> list[int]:
 
 
 def _group_record(report: RequestEnergyReport, group: RequestGroup) -> dict[str, Any]:
-    energy = Figure(group.energy_j, group.half_j)
+    energy = group.energy
     cost = report.price.of(energy) if report.price else None
     emissions = (
         None
@@ -269,9 +267,9 @@ def _group_record(report: RequestEnergyReport, group: RequestGroup) -> dict[str,
         "prompt_tokens": group.prompt_tokens,
         "generated_tokens": group.generated_tokens,
         **quantity(energy, "energy", "joules"),
-        **quantity(Figure(*group.per_request_j), "energy_per_request", "joules"),
-        **quantity(interval_of(group.per_prompt_token), "energy_per_prompt_token", "joules"),
-        **quantity(interval_of(group.per_generated_token), "energy_per_generated_token", "joules"),
+        **quantity(group.per_request, "energy_per_request", "joules"),
+        **quantity(group.per_prompt_token, "energy_per_prompt_token", "joules"),
+        **quantity(group.per_generated_token, "energy_per_generated_token", "joules"),
         **percentiles,
         "cost": cost.value if cost else None,
         "cost_uncertainty": cost.half_width if cost else None,

@@ -77,12 +77,10 @@ def part_of_requests(
         unassigned_j=measured.joules - (prefill_j + decode_j + idle_j),
         measured_j=measured.joules,
         idle_j=measured.idle_j,
-        idle_half_j=energies.idle_half_j * measured.idle_j / energies.idle_j
-        if energies.idle_j
-        else 0.0,
+        idle_half_j=_half_of_part_j(energies.idle_j, energies.idle_half_j, measured.idle_j),
         prefill=_scaled(energies.prefill, prefill_j),
         decode=_scaled(energies.decode, decode_j),
-        other_half_j=energies.other_half_j * (prefill_j + decode_j) / all_j if all_j else 0.0,
+        other_half_j=_half_of_part_j(all_j, energies.other_half_j, prefill_j + decode_j),
     )
 
 
@@ -90,9 +88,14 @@ def _sum_j(joules: FloatArray) -> float:
     return float(joules.sum())
 
 
+def _half_of_part_j(whole_j: float, half_j: float, part_j: float) -> float:
+    """Return the half-width of a part that has the relative error of the whole; 0 of nothing."""
+    if not whole_j:
+        return 0.0
+    return Figure(whole_j, half_j).scaled(part_j / whole_j).known_half_width
+
+
 def _scaled(whole: EnergyPart | None, joules: float) -> EnergyPart | None:
-    return (
-        EnergyPart(joules, whole.half_j * joules / whole.joules)
-        if whole and whole.joules
-        else whole
-    )
+    if whole is None or not whole.joules:
+        return whole
+    return EnergyPart(joules, _half_of_part_j(whole.joules, whole.half_j, joules))

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wattline.contract.work import energy_of_one
 from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.samples import FloatArray
-from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j
+from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j, interval_of
 from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
 
 
@@ -43,8 +44,8 @@ class RequestEnergyReport:
         energies, spans = self.energies, self.table.spans
         context = interval_of(energies.context_token)
         return (
-            _each(energies.prefill, float(spans.prefilled_tokens.sum())),
-            _each(energies.decode, float(spans.generated_tokens.sum())),
+            _of_one(energies.prefill, float(spans.prefilled_tokens.sum())),
+            _of_one(energies.decode, float(spans.generated_tokens.sum())),
             context.scaled(1_000) if context else None,
         )
 
@@ -97,10 +98,6 @@ class RequestEnergyReport:
         )
 
 
-def interval_of(energy: EnergyPart | None) -> Figure | None:
-    """Return an energy with its interval."""
-    return Figure(energy.joules, energy.half_j) if energy else None
-
-
-def _each(energy: EnergyPart | None, tokens: float) -> Figure | None:
-    return Figure(energy.joules, energy.half_j).scaled(1 / tokens) if energy and tokens else None
+def _of_one(energy: EnergyPart | None, tokens: float) -> Figure | None:
+    figure = interval_of(energy)
+    return None if figure is None else energy_of_one(figure, tokens)

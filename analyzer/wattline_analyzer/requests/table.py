@@ -10,6 +10,8 @@ from typing import get_args, overload
 import numpy as np
 import numpy.typing as npt
 
+from wattline.contract.work import energy_of_one
+from wattline.figures import Figure
 from wattline_analyzer.core.samples import FloatArray
 from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
 from wattline_exporter.requests.division.model import Role
@@ -111,40 +113,48 @@ class RequestGroup:
     energy_j: float
     half_j: float
     percentiles_j: tuple[EnergyPart, ...]
-    prefill: EnergyPart | None = None
+    prefill: Figure | None = None
 
     @property
-    def per_request_j(self) -> tuple[float, float]:
-        """Mean energy of a request with its half-width."""
-        return self.energy_j / self.requests, self.half_j / self.requests
+    def energy(self) -> Figure:
+        return Figure(self.energy_j, self.half_j)
 
     @property
-    def per_generated_token(self) -> EnergyPart | None:
-        return _each(EnergyPart(self.energy_j, self.half_j), self.generated_tokens)
+    def per_request(self) -> Figure:
+        """Mean energy of a request."""
+        return self.energy.scaled(1 / self.requests)
 
     @property
-    def per_prompt_token(self) -> EnergyPart | None:
+    def per_generated_token(self) -> Figure | None:
+        return energy_of_one(self.energy, self.generated_tokens)
+
+    @property
+    def per_prompt_token(self) -> Figure | None:
         """Energy of the prompts above idle, divided by their tokens that are not from the prefix
         cache.
         """
-        return _each(self.prefill, self.prefilled_tokens)
+        return None if self.prefill is None else energy_of_one(self.prefill, self.prefilled_tokens)
 
 
-def _each(energy: EnergyPart | None, tokens: float) -> EnergyPart | None:
-    return EnergyPart(energy.joules / tokens, energy.half_j / tokens) if energy and tokens else None
+def interval_of(energy: EnergyPart | None) -> Figure | None:
+    """Return an energy with its interval."""
+    return Figure(energy.joules, energy.half_j) if energy else None
 
 
 def _prefill(
     energies: RequestEnergies, prefill_j: float, decode_j: float, half_j: float
-) -> EnergyPart | None:
+) -> Figure | None:
     """Return the energy of the prompts of a group, whose energies above idle have a sum of
     half-widths.
     """
-    whole = energies.prefill
-    if whole is None or not whole.joules:
+    whole = interval_of(energies.prefill)
+    if whole is None or not whole.value:
         return None
-    own_ratio = half_j / (prefill_j + decode_j) if prefill_j + decode_j else 0.0
-    return EnergyPart(prefill_j, prefill_j * max(whole.half_j / whole.joules, own_ratio))
+    wholes = [whole, Figure(prefill_j + decode_j, half_j)]
+    halves_j = [
+        each.scaled(prefill_j / each.number).known_half_width for each in wholes if each.number
+    ]
+    return Figure(prefill_j, max(halves_j))
 
 
 def energies_j(
@@ -256,13 +266,12 @@ def _percentiles(
     half-widths.
     """
 
-    def joules(chosen: npt.NDArray[np.intp], halves: float) -> FloatArray:
+    def joules(chosen: npt.NDArray[np.intp], sign: float) -> FloatArray:
         own_j = energies_j(energies, chosen, idle_shared=idle_shared)
-        return np.maximum(own_j + halves * energies.half_j[chosen], 0.0) if halves else own_j
+        return np.maximum(own_j + sign * energies.half_j[chosen], 0.0) if sign else own_j
 
     best, low, high = (
-        _percentiles_of(partial(joules, halves=halves), group, counts)
-        for halves in (0.0, -1.0, 1.0)
+        _percentiles_of(partial(joules, sign=sign), group, counts) for sign in (0.0, -1.0, 1.0)
     )
     half_j = np.maximum(best - low, high - best)
     return [

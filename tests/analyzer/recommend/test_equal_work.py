@@ -1,5 +1,6 @@
 """Runs of a sweep that report no work, or other units."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from wattline.figures import Figure
 from wattline_analyzer.core.run_report import Work
 from wattline_analyzer.recommend import text as recommend_text
 from wattline_analyzer.recommend.advice import advise
+from wattline_analyzer.recommend.equal_work import of_equal_work
 from wattline_analyzer.recommend.objective import Objective, QuestionError, SweepQuestion
 from wattline_analyzer.recommend.sweep import Sweep
 
@@ -85,6 +87,27 @@ def test_advise_phase_without_energy_in_some_runs_compares_whole_runs():
         line.startswith("energy and time of whole runs")
         for line in recommend_text.advice_remarks(advice)
     )
+
+
+def test_whole_run_with_a_part_of_its_energy_has_none_per_unit():
+    """100 steps of 6,000 J take 60 J each; a lower limit of 6,000 J has no energy per step."""
+    in_phase = Work("steps", 100.0, 20.0, Figure(10.0), ("measure",))
+    in_run = Work("steps", 100.0, 10.0, Figure(50.0))
+    part = Figure(6_000.0, 20.0, rest=(0.0, math.inf), reason="the energy of one GPU is unknown")
+    whole = sample_run(300, 6_000, 20.0, work={"steps": in_phase})
+    runs = (
+        replace(whole, energy=Figure(6_000.0, 20.0)),
+        replace(whole, energy=part, repeat="1"),
+        sample_run(500, 5_000, 10.0, work={"steps": in_run}),
+    )
+
+    found, unit = of_equal_work(Sweep("short", runs), SweepQuestion())
+
+    assert unit == "steps"
+    assert [run.work["steps"].energy_per_unit for run in found.runs[:2]] == [
+        Figure(pytest.approx(60.0), pytest.approx(0.2)),
+        None,
+    ]
 
 
 def test_advise_whole_runs_with_work_are_refused():

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -16,9 +17,12 @@ from tests.analyzer.run_reports import (
     terminal_text,
 )
 from wattline.contract import metrics as m
+from wattline.figures import Figure
 from wattline_analyzer.core.documents import as_json
+from wattline_analyzer.core.run_report import Work
 from wattline_analyzer.core.terminal import console
 from wattline_analyzer.report.assess import assess
+from wattline_analyzer.report.boundaries import energy_boundaries
 from wattline_analyzer.report.document import report_document
 from wattline_analyzer.report.html.page import html_page
 from wattline_analyzer.report.terminal import terminal_report
@@ -144,6 +148,26 @@ def test_energy_per_unit_shared_gpu_is_the_attributed_share(tmp_path):
     assert "energy attributed to the run by idle_shared" in terminal_text(report)
     assert report.boundaries[0].work[0].energy_per_unit.value == pytest.approx(3.0)
     assert report.boundaries[0].energy.value == 6_000
+
+
+def test_boundary_share_of_partly_measured_energy_is_partial(tmp_path):
+    """A third of 600 J, of which up to 90 J more were not measured, for 10 steps."""
+    report = run_report(tmp_path)
+    gpu = replace(
+        report.devices[0], energy=Figure(600.0), attributed_j={"idle_shared": 200.0}, shared=True
+    )
+    whole = Figure(600.0, 3.0, bias=(-30.0, 60.0), rest=(0.0, 90.0), reason="a gap")
+    energies = replace(report.energies, devices=(gpu,), by_component={"gpu": whole})
+
+    (boundary,) = energy_boundaries(energies, [Work("steps", 10.0, None, None)], report.times)
+
+    assert boundary.attributed_j == pytest.approx(200.0)
+    assert boundary.work[0].energy_per_unit == Figure(
+        pytest.approx(20.0),
+        bias=pytest.approx((-1.0, 2.0)),
+        rest=pytest.approx((0.0, 3.0)),
+        reason="a gap",
+    )
 
 
 def test_energy_per_unit_own_gpu_is_of_the_whole_device(tmp_path):

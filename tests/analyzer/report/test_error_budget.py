@@ -132,6 +132,17 @@ def test_gpu_budget_of_integral_with_unknown_interval_has_no_random_part():
     assert (unknown.edges_j, unknown.sampling_j, unknown.random_j) == (None, None, None)
 
 
+def test_gpu_budget_of_integral_with_unknown_sampling_has_the_whole_interval():
+    """One sample has no spacing: the 7 J cannot be separated into edges and sampling."""
+    power = clean(np.array([2.0]), np.array([300.0]))
+    window = Window(0.0, 5.0, ended=True, duration_s=5.0)
+    device = ReportDevice("n", "gpu", "GPU-0", "GPU 0", "", Figure(1_500.0, 7.0), 5.0)
+
+    budget = gpu_budget(device, power, window, None, 1.0)
+
+    assert (budget.edges_j, budget.sampling_j, budget.random_j) == (7.0, None, 7.0)
+
+
 def test_total_budget_parts_add_and_unknown_part_stays_unknown():
     both = total_budget(
         [

@@ -38,6 +38,21 @@ def report(joules, half_j):
     )
 
 
+def test_group_energies_of_one_have_the_half_width_of_their_sum():
+    """60 ± 6 J of 4 requests with 20 generated tokens; 30 ± 3 J of 15 tokens of prompts."""
+    group = RequestGroup((), 4, 30.0, 15.0, 20.0, 60.0, 6.0, (), prefill=Figure(30.0, 3.0))
+
+    assert group.per_request == Figure(15.0, 1.5)
+    assert group.per_generated_token == Figure(pytest.approx(3.0), pytest.approx(0.3))
+    assert group.per_prompt_token == Figure(pytest.approx(2.0), pytest.approx(0.2))
+
+
+def test_group_without_generated_tokens_has_no_energy_per_token():
+    group = RequestGroup((), 4, 30.0, 0.0, 0.0, 60.0, 6.0, (), prefill=Figure(30.0, 3.0))
+
+    assert (group.per_generated_token, group.per_prompt_token) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("joules", "half_j", "expected"),
     [

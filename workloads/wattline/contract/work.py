@@ -18,6 +18,7 @@ from typing import Literal
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
+from wattline.figures import Figure
 
 GFLOP = "gflop"
 FLOP_PER_GFLOP = 1e9
@@ -68,6 +69,17 @@ SHORTEST_PHASE_S = 1.0
 def is_amount(unit: str) -> bool:
     """Return False for a score or a time, which is a result: less of it is no less work."""
     return unit not in _RESULTS and not unit.endswith("_seconds")
+
+
+def energy_of_one(energy: Figure, amount: float) -> Figure | None:
+    """Return the joules of one of `amount` units of work, with the errors of `energy`.
+
+    None without work, where the energy is unknown, and where the result is not a finite number.
+    """
+    if amount <= 0 or energy.value is None:
+        return None
+    each = energy.scaled(1 / amount)
+    return each if math.isfinite(each.number) else None
 
 
 def is_useful(unit: str) -> bool:

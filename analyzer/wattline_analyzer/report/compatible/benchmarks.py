@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
 from wattline_analyzer.report.compatible.tool_format import ToolFormat
@@ -40,28 +41,37 @@ class _Serving:
     prompt_tokens: float
     generated_tokens: float
     duration_s: float
-    energy_j: float
+    energy: Figure
 
     @classmethod
     def of(cls, report: Report) -> _Serving | None:
-        """Return the serving of a run, None if one of its figures is unknown or 0."""
+        """Return the serving of a run, None if one of its figures is unknown, partial or 0."""
         work = {one.unit: one for one in report.work}
         if "gpu" not in report.energy or any(
             unit not in work or work[unit].amount <= 0 for unit in (_REQUESTS, _PROMPT, _GENERATED)
         ):
             return None
         duration_s = report.duration_s
-        energy_j = report.energy["gpu"].number
+        energy = report.energy["gpu"]
         if names := work[_GENERATED].phases:
             phases = [phase for phase in report.phases if phase.name in names]
             if not phases or any("gpu" not in phase.energy for phase in phases):
                 return None
             duration_s = math.fsum(phase.duration_s for phase in phases)
-            energy_j = math.fsum(phase.energy["gpu"].number for phase in phases)
-        if duration_s <= 0 or energy_j <= 0:
+            energy = sum_of_correlated(phase.energy["gpu"] for phase in phases)
+        energy = energy.complete()
+        if duration_s <= 0 or energy.value is None or energy.value <= 0:
             return None
         amounts = work[_REQUESTS].amount, work[_PROMPT].amount, work[_GENERATED].amount
-        return cls(*amounts, duration_s, energy_j)
+        return cls(*amounts, duration_s, energy)
+
+    @property
+    def power_w(self) -> float:
+        return self.energy.scaled(1 / self.duration_s).number
+
+    def joules_of_one(self, amount: float) -> float:
+        """Return the energy of one request or token of an amount of them."""
+        return self.energy.scaled(1 / amount).number
 
 
 def ml_energy_files(report: Report, _: SampleTable) -> dict[str, bytes]:
@@ -77,8 +87,8 @@ def ml_energy_files(report: Report, _: SampleTable) -> dict[str, bytes]:
         "completed": round(serving.requests),
         "duration": serving.duration_s,
         "steady_state_duration": serving.duration_s,
-        "steady_state_energy": serving.energy_j,
-        "steady_state_energy_per_token": serving.energy_j / serving.generated_tokens,
+        "steady_state_energy": serving.energy.number,
+        "steady_state_energy_per_token": serving.joules_of_one(serving.generated_tokens),
         "total_input_tokens": round(serving.prompt_tokens),
         "total_output_tokens": round(serving.generated_tokens),
         "request_throughput": serving.requests / serving.duration_s,
@@ -113,17 +123,17 @@ def inference_x_files(report: Report, _: SampleTable) -> dict[str, bytes]:
 
 
 def _power(serving: _Serving, gpus: int) -> dict[str, float]:
-    energy_j, power_w = serving.energy_j, serving.energy_j / serving.duration_s
+    tokens = serving.prompt_tokens + serving.generated_tokens
     totals = {
-        "avg_power_w": power_w / gpus,
-        "avg_total_gpu_power_w": power_w,
-        "total_gpu_energy_j": energy_j,
+        "avg_power_w": serving.power_w / gpus,
+        "avg_total_gpu_power_w": serving.power_w,
+        "total_gpu_energy_j": serving.energy.number,
     }
     per_unit = {
-        "joules_per_successful_query": energy_j / serving.requests,
-        "joules_per_input_token": energy_j / serving.prompt_tokens,
-        "joules_per_output_token": energy_j / serving.generated_tokens,
-        "joules_per_total_token": energy_j / (serving.prompt_tokens + serving.generated_tokens),
+        "joules_per_successful_query": serving.joules_of_one(serving.requests),
+        "joules_per_input_token": serving.joules_of_one(serving.prompt_tokens),
+        "joules_per_output_token": serving.joules_of_one(serving.generated_tokens),
+        "joules_per_total_token": serving.joules_of_one(tokens),
     }
     return {name: round(value, _DIGITS_OF_TOTALS) for name, value in totals.items()} | {
         name: round(value, _DIGITS_PER_UNIT) for name, value in per_unit.items()

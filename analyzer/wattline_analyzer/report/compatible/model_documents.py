@@ -238,8 +238,8 @@ def _errors(energy: Figure) -> str:
         return ""
     percent = 100 / energy.number
     half = ""
-    if energy.half_width is not None:
-        ratio = f"±{half_text(energy.half_width * percent)} %"
+    if energy.relative_half_width is not None:
+        ratio = f"±{half_text(100 * energy.relative_half_width)} %"
         half = f" The 95 % confidence interval of random errors is {ratio}."
     if energy.bias is None:
         return half

@@ -3,13 +3,16 @@ tokens.
 """
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.analyzer.node import NodeRun
 from tests.analyzer.run_reports import run_report
-from wattline_analyzer.report.compatible.benchmarks import inference_x_files
+from wattline.figures import Figure
+from wattline_analyzer.report.compatible.benchmarks import inference_x_files, ml_energy_files
 
 RATES = (("requests", 0.5), ("prompt_tokens", 25.0))
 
@@ -38,6 +41,17 @@ def test_inference_x_power_of_a_shared_gpu_is_not_valid(tmp_path):
 
     power = json.loads(inference_x_files(report, None)["power.json"])
     assert power == {"power_metric_schema_version": 2, "power_valid": 0}
+
+
+def test_benchmark_files_are_not_written_for_a_part_of_the_energy(tmp_path):
+    run = NodeRun(work={"requests": 10.0, "prompt_tokens": 500.0, "generated_tokens": 1_000.0})
+    report = run_report(tmp_path, run)
+    part = Figure(5_000.0, rest=(0.0, math.inf), reason="the energy of one GPU is unknown")
+    partly = replace(report, energies=replace(report.energies, by_component={"gpu": part}))
+
+    assert inference_x_files(report, None).keys() == {"power.json"}
+    assert inference_x_files(partly, None) == {}
+    assert ml_energy_files(partly, None) == {}
 
 
 def test_ml_energy_results_have_the_energy_of_the_run(compatible_folder):

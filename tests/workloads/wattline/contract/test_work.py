@@ -4,6 +4,7 @@ from tests.analyzer.node import START_S, NodeGpu, NodeRun
 from tests.analyzer.recommend.sample_sweeps import sample_run
 from tests.analyzer.run_reports import finding_texts, run_report
 from wattline.contract.work import (
+    energy_of_one,
     is_amount,
     is_shared,
     most_common_first,
@@ -11,6 +12,7 @@ from wattline.contract.work import (
     primary_first,
     unit_of_one,
 )
+from wattline.figures import Figure, unknown
 from wattline_analyzer.recommend.advice import advise
 from wattline_analyzer.recommend.objective import Objective, SweepQuestion
 from wattline_analyzer.recommend.sweep import Sweep, setting_of
@@ -24,6 +26,29 @@ def test_share_beyond_the_edges_and_a_known_half_width_is_divided(half_j, shared
     found = is_shared(1_000.0, 940.0, mean_power_w=100.0, max_power_w=80.0, half_j=half_j)
 
     assert found is shared
+
+
+def test_energy_of_one_has_the_errors_and_the_state_of_the_whole():
+    """6,000 ± 10 J over 1,000 tokens, of which up to 50 J more were not measured."""
+    whole = Figure(6_000.0, 10.0, bias=(-30.0, 60.0), rest=(0.0, 50.0), reason="a gap")
+
+    each = energy_of_one(whole, 1_000.0)
+
+    assert each == Figure(
+        pytest.approx(6.0),
+        pytest.approx(0.01),
+        bias=pytest.approx((-0.03, 0.06)),
+        rest=pytest.approx((0.0, 0.05)),
+        reason="a gap",
+    )
+
+
+@pytest.mark.parametrize(
+    ("energy", "amount"),
+    [(Figure(6.0), 0.0), (Figure(6.0), 1e-320), (unknown("no sensor"), 5.0)],
+)
+def test_energy_of_one_without_a_finite_number_is_none(energy, amount):
+    assert energy_of_one(energy, amount) is None
 
 
 def test_primary_first_prefers_useful_work_to_its_effort():
