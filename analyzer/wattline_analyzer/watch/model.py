@@ -62,7 +62,7 @@ class LiveRun:
     """One run. `per_second` is the rate of the last seconds. `state` is running, stale or an
     outcome.
 
-    `energy_per_unit_j` is of the `phases`, if there are any; on `shared` devices it is the
+    `energy_per_unit` is in joules, of the `phases`, if there are any; on `shared` devices it is the
     attributed share.
     """
 
@@ -75,7 +75,7 @@ class LiveRun:
     unit: str | None = None
     amount: float | None = None
     per_second: float | None = None
-    energy_per_unit_j: float | None = None
+    energy_per_unit: Figure | None = None
     phases: tuple[str, ...] = ()
     shared: bool = False
 

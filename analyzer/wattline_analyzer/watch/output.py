@@ -15,7 +15,7 @@ from wattline.contract.work import SHARE_POLICY, noun_of_one
 from wattline.figures import Figure, energy_of_one_text, energy_text, significant_text
 from wattline_analyzer.core import units
 from wattline_analyzer.core.devices import SIMULATED
-from wattline_analyzer.core.documents import energy_by_component
+from wattline_analyzer.core.documents import energy_by_component, quantity
 from wattline_analyzer.watch.model import LiveGpu, LiveNode, LiveRun, WatchState
 
 _NEAR_LIMIT = 0.97
@@ -62,7 +62,7 @@ def _energy_notes(state: WatchState) -> Iterator[str]:
 
 def _per_unit_notes(state: WatchState) -> Iterator[str]:
     """Yield notes that state the phases and devices in the energy per unit."""
-    known = [run for run in state.runs if run.energy_per_unit_j is not None]
+    known = [run for run in state.runs if run.energy_per_unit is not None]
     phases = dict.fromkeys(name for run in known for name in run.phases)
     if any(not run.phases for run in known) and phases:
         yield (
@@ -225,7 +225,7 @@ def _used(run: LiveRun) -> Figure | None:
 
 def _run(run: LiveRun, of_j: float) -> list[Text | str]:
     used = _used(run)
-    per_unit = run.energy_per_unit_j
+    per_unit = run.energy_per_unit
     return [
         f"{run.run_id} {run.workload}",
         Text(run.state, _STYLES.get(run.state, "")),
@@ -248,10 +248,11 @@ def _duration(seconds: float) -> str:
     return " ".join(known) or "0 s"
 
 
-def _per_unit(run: LiveRun, joules: float) -> str:
-    each, used = Figure(joules), _used(run)
-    rounded = energy_of_one_text(each.with_accuracy_of(used) if used else each, half=False)
-    return f"{rounded}/{noun_of_one(run.unit or '')}"
+def _per_unit(run: LiveRun, each: Figure) -> str:
+    """Return `437 ± 28 J/step`; the half-width covers random error and sensor accuracy."""
+    used = _used(run)
+    text = energy_of_one_text(each if used is None else each.with_accuracy_of(used))
+    return f"{text}/{noun_of_one(run.unit or '')}"
 
 
 def _carbon(state: WatchState) -> Iterator[Text]:
@@ -336,7 +337,7 @@ def _run_record(run: LiveRun) -> dict[str, Any]:
         "unit": run.unit,
         "work": run.amount,
         "units_per_second": run.per_second,
-        "energy_per_unit_joules": run.energy_per_unit_j,
+        **quantity(run.energy_per_unit, "energy_per_unit", "joules"),
         "energy_per_unit_phases": list(run.phases),
         "energy_per_unit_is_attributed": run.shared,
     }

@@ -189,7 +189,7 @@ def _run(
         unit,
         run.work[unit] if unit else None,
         _rate(table, run_id, unit) if unit and known[1] == "running" else None,
-        each.energy.number if each else None,
+        each.energy if each else None,
         each.phases if each else (),
         shared=each is not None and each.whole_device is not None,
     )

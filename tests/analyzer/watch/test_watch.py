@@ -7,7 +7,7 @@ from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scr
 from wattline.contract import metrics as m
 from wattline_analyzer.core.sample_table import table_of
 from wattline_analyzer.core.terminal import console
-from wattline_analyzer.watch.output import live_table
+from wattline_analyzer.watch.output import live_document, live_table
 from wattline_analyzer.watch.watch import live_state, lost_state
 
 OPEN = NodeRun(end_s=None)
@@ -90,7 +90,8 @@ def test_live_run_has_energy_per_unit_and_recent_rate():
 
     assert (result.state, result.duration_s, result.amount) == ("running", 20.0, 400.0)
     assert result.energy["gpu"].value == 6_000.0  # 300 W x 20 s
-    assert result.energy_per_unit_j == 15.0  # 6,000 J / 400
+    assert result.energy_per_unit.value == 15.0  # 6,000 J / 400
+    assert result.energy_per_unit.half_width == 0.025  # 10 J / 400
     assert result.per_second == 30.0
 
 
@@ -100,8 +101,10 @@ def test_live_table_energies_have_the_digits_that_the_sensor_leaves():
     result = live_state(frame_of([gpu("0", 305.7)], run, seconds(0, 10)), NOW_S, {})
 
     (row,) = [line for line in text_of(result, 120).splitlines() if line.startswith("train-1")]
-    assert " 3,060 J 437 J/step " in row  # 3,057 J / 7 = 436.7 J
-    assert result.runs[0].energy_per_unit_j == pytest.approx(3_057 / 7)
+    assert " 3,060 J 437 ± 28 J/step " in row  # 3,057 J / 7 = 436.7 J, 195 J / 7 = 27.9 J
+    (run,) = live_document(result, "here")["runs"]
+    assert run["energy_per_unit_joules"] == pytest.approx(3_057 / 7)
+    assert run["energy_per_unit_uncertainty_joules"] == pytest.approx(10 / 7)
 
 
 def test_live_table_names_report_of_ended_run():
