@@ -97,7 +97,7 @@ class Ledger:
         self.limits.check(len(self.open_runs))
         run = admission.new_run(self._live, request, self._clock(), self._find_process)
         self.runs[run.run_id] = run
-        self._mark_begin(run)
+        self._unsaved.add(run.run_id)
         return run, True
 
     def begin_discovered(self, found: DiscoveredRun) -> RunRecord:
@@ -109,7 +109,6 @@ class Ledger:
             self._find_gpus(client)
         run = admission.discovered_record(self._live, found, self._clock(), self._find_process)
         self.runs[run.run_id] = run
-        self._mark_begin(run)
         self.confirm_begin(run)
         gpus = [
             device
@@ -207,7 +206,6 @@ class Ledger:
             end_s = admission.discard_after_end(run, meters, now, request.ended_at)
         end = now if end_s is None else now.earlier(max(end_s, run.begin_s))
         run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
-        marks.mark_end(run, meters)
 
     def report_outcome(self, run: RunRecord, outcome: Outcome) -> None:
         """Set the outcome of a run that ended with an unknown one, as an epilog does."""

@@ -30,6 +30,9 @@ from wattline_exporter.sensors.readings import Device
 SETTLED_S = 5.0
 """Age at which a mark is final: the polls around it have shown when the sensor updates."""
 FIRST_MARK_S = 0.5
+"""Age at which a mark is taken again: the polls around it are there. It is the one that a restart
+finds if the exporter is killed before the mark is final.
+"""
 DOUBTED_S = 8.0
 """Time after a run's end for which its counter is still compared with the power: it includes the
 load's end.
@@ -74,14 +77,15 @@ def bounded_mark(
     begin = run.begin.get(device)
     if begin is None or t_s <= run.begin_s or most_w <= 0.0:
         return mark
-    return replace(mark, joules=min(mark.joules, begin.joules + most_w * (t_s - run.begin_s)))
+    most_j = begin.joules + most_w * (t_s - run.begin_s)
+    return replace(mark, joules=most_j) if mark.joules > most_j else mark
 
 
 def raise_marks(marks: Marks, after: Marks) -> Marks:
     """Return the marks, none of them below the earlier marks `after`."""
     return {
-        device: replace(mark, joules=max(mark.joules, after[device].joules))
-        if device in after
+        device: replace(mark, joules=after[device].joules)
+        if device in after and mark.joules < after[device].joules
         else mark
         for device, mark in marks.items()
     }
@@ -116,14 +120,6 @@ def bound_first_use(run: RunRecord, device: Device, share_j: float) -> None:
         run.first_use[device] = replace(first, joules=min(first.joules, begin.joules + most_j))
 
 
-def mark_end(run: RunRecord, meters: Meters) -> None:
-    """Take the first marks of the run's end, which are final if the exporter is killed before
-    better ones.
-    """
-    assert run.end_s is not None
-    run.final = take_marks(run, meters, run.end_s, run.cuts[-1].marks)
-
-
 def marks_of_totals(
     totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll]
 ) -> Callable[[float], Marks]:
@@ -149,15 +145,17 @@ def marks_of_totals(
 
 
 def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
-    """Take the marks of a running run again until they are final, and book the energy between final
-    marks.
+    """Take the marks of a running run again when they become better and when they become final;
+    book the energy between final marks.
     """
     before: Marks = {}
     _mark_last_report(run, meters)
     for cut in run.cuts:
         age_s = now_s - cut.t_s
-        if not cut.settled and age_s >= FIRST_MARK_S:
+        is_first = age_s >= FIRST_MARK_S and not cut.marked_after
+        if not cut.settled and (is_first or age_s >= SETTLED_S):
             cut.marks = take_marks(run, meters, cut.t_s, before, previous=cut.marks)
+            cut.marked_after = True
             cut.settled = age_s >= SETTLED_S and (
                 age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s)
             )

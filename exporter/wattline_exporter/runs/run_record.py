@@ -46,7 +46,8 @@ Marks = dict[DeviceKey, EnergyMark]
 class Cut:
     """Start of a segment of a run: the run's start, or a change of phase or of carbon intensity.
 
-    `settled` is True once further polls no longer improve the marks.
+    `marked_after` is True once the marks were taken with the polls around them, and `settled` once
+    further polls no longer improve them.
     """
 
     t_s: float
@@ -54,6 +55,7 @@ class Cut:
     slots: tuple[Slot, ...] = ()
     """Slots of carbon intensity in force, at most one per basis."""
     marks: Marks = field(default_factory=dict)
+    marked_after: bool = False
     settled: bool = False
 
 

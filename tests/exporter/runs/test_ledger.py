@@ -72,6 +72,23 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
     assert isinstance(saved.totals[GPU], MeterTotals)
 
 
+def test_ledger_restore_run_saved_before_its_first_marks_has_those_of_the_save(tmp_path):
+    """The GPU had 360 W for 2.95 s since its first poll, the last one at the run's start. Its
+    counter shows what was used up to 0.1 s before; since then 2,667 W may have flowed.
+    """
+    state = StateFile(tmp_path)
+    node = LedgerNode(state)
+    node.ledger.begin(RunStart(workload="test", run_id="r"))
+    state.save(node.ledger.take_changes())
+    later = LedgerNode(state)
+    later.ledger.restore(state.load(), same_boot=True)
+    begin = later.ledger.find("r").begin[GPU]
+    state.close()
+
+    assert begin.joules == pytest.approx(360.0 * 2.95, abs=1e-6)
+    assert begin.half_width_j == pytest.approx(4_000.0 / 1.5 * 0.1, abs=1e-6)
+
+
 def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     state = StateFile(tmp_path)
     node = LedgerNode(state)

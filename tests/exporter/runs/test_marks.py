@@ -134,6 +134,30 @@ def test_settle_waits_until_devices_were_read_after_the_cut():
     assert run.begin[GPU].joules == pytest.approx(300.0 * 5.0, abs=1.0)
 
 
+class CountingMeter(DeviceMeter):
+    """Meter that counts its marks."""
+
+    marked = 0
+
+    def mark(self, t_s):
+        self.marked += 1
+        return super().mark(t_s)
+
+
+def test_settle_takes_marks_once_after_their_polls_and_once_when_final():
+    run = run_of(Cut(BEGIN_S, None))
+    run.last_report = Cut(BEGIN_S, None)  # has its mark
+    line = CountingMeter(period_s=0.047)
+    marked = []
+    for age_s in (0.2, 0.7, 1.7, 4.9, 5.7):
+        line.push(Poll(GPU, BEGIN_S + age_s, BEGIN_S + age_s, counter_j=300.0 * age_s))
+        run_marks.settle(run, {GPU: line}, BEGIN_S + age_s)
+        marked.append(line.marked)
+
+    assert marked == [0, 1, 1, 1, 2]
+    assert run.begin_settled
+
+
 def test_settle_silent_device_is_waited_for_30_s():
     run = run_of(Cut(BEGIN_S, None))
     run_marks.settle(run, {GPU: line_until(99.9)}, BEGIN_S + 31.0)
