@@ -42,7 +42,7 @@ DeviceKey = Annotated[
 Marks = dict[DeviceKey, EnergyMark]
 
 
-@dataclass
+@dataclass(slots=True)
 class Cut:
     """Start of a segment of a run: the run's start, or a change of phase or of carbon intensity.
 
@@ -59,7 +59,7 @@ class Cut:
     settled: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class PhaseTotal:
     """Totals of a phase. The values per device include GPUs on which no process of the run has been
     found yet.
@@ -85,7 +85,7 @@ class PhaseTotal:
         return Figure(self.joules[device], self.half_widths_j.get(device))
 
 
-@dataclass
+@dataclass(slots=True)
 class RunEmission:
     """Emissions of one device, basis and quality."""
 
@@ -106,7 +106,7 @@ class Segments(NamedTuple):
     """Energy of each device, also where no intensity was known."""
 
 
-@dataclass
+@dataclass(slots=True)
 class RunRecord:
     """A run. Fields in `_s` are CLOCK_BOOTTIME of this boot, fields in `_at` are Unix time.
 

@@ -63,7 +63,7 @@ _PAGES_A_TRIM = 4_096
 class EndedRuns:
     """Series of each ended run, by run id; they do not change."""
 
-    series: Mapping[str, tuple[Reading, ...]] = field(default_factory=dict)
+    series: Mapping[str, Iterable[Reading]] = field(default_factory=dict)
     are_due: bool = True
 
 
@@ -172,7 +172,7 @@ class History:
         if self._first_ms is not None:
             self._to_move_ms += step_ms
 
-    def _ended_series(self, ended: Mapping[str, tuple[Reading, ...]]) -> dict[str, EndedSeries]:
+    def _ended_series(self, ended: Mapping[str, Iterable[Reading]]) -> dict[str, EndedSeries]:
         """Return the series of the ended runs, found once for each run."""
         self._ended = {
             run_id: self._ended.get(run_id)

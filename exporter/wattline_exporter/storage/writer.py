@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class HistorySecond:
     at: float
     s: float
     readings: list[Reading]
-    ended: Mapping[str, tuple[Reading, ...]]
+    ended: Mapping[str, Iterable[Reading]]
     run_open: bool
 
 

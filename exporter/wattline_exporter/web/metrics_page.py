@@ -10,6 +10,7 @@ import asyncio
 import gzip
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from prometheus_client.exposition import choose_encoder
@@ -29,14 +30,16 @@ _FAMILIES = {metric.name: metric for metric in METRICS}
 _ORDER = {name: place for place, name in enumerate(_FAMILIES)}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-Families = list[tuple[Metric, list[str]]]
-"""Lines of each metric in the contract's order, the same for both formats."""
+Families = list[tuple[Metric, list[bytes]]]
+"""Lines of each metric in the contract's order, in UTF-8, the same for both formats. Those of an
+ended run are one text for each metric.
+"""
 
 
 class RenderedSeries(NamedTuple):
     """Series that no longer change, with their text."""
 
-    readings: tuple[Reading, ...]
+    readings: Iterable[Reading]
     families: Families
 
 
@@ -70,6 +73,8 @@ class MetricsRenderer:
         self._collect_native = collect_native
         self._clock = clock
         self._readings: list[Reading] = []
+        """Readings of the latest page that may still change."""
+        self._ended: list[RenderedSeries] = []
         self._native: list[NativeBuckets] = []
         self._pages: dict[tuple[str, bool], MetricsPage] = {}
         self._series: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], str] = {}
@@ -100,18 +105,18 @@ class MetricsRenderer:
     @property
     def readings(self) -> Sequence[Reading]:
         """Readings of the latest page."""
-        return self._readings
+        return [*self._readings, *chain.from_iterable(each.readings for each in self._ended)]
 
     def _encode(self, content_type: str) -> bytes:
         if content_type == PROTOBUF:
             from wattline_exporter.web.protobuf import encode_protobuf  # most servers scrape text
 
-            return encode_protobuf(self._readings, self._native)
+            return encode_protobuf(self.readings, self._native)
         openmetrics = content_type.startswith("application/openmetrics-text")
         return encode_families(self._families, openmetrics=openmetrics)
 
     def _lines(self, series: CollectedSeries) -> Families:
-        grouped: dict[str, tuple[Metric, list[str]]] = {}
+        grouped: dict[str, tuple[Metric, list[bytes]]] = {}
         used = {}
         self._readings = list(series.readings)
         for reading in self._readings:
@@ -123,8 +128,8 @@ class MetricsRenderer:
                 grouped[family] = _FAMILIES[family], []
             grouped[family][1].append(_line(text, reading))
         self._series = used
-        for ended in series.ended:
-            self._readings += ended.readings
+        self._ended = list(series.ended)
+        for ended in self._ended:
             for metric, lines in ended.families:
                 grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
         return [grouped[name] for name in sorted(grouped, key=_ORDER.__getitem__)]
@@ -183,19 +188,19 @@ class SavedMetrics:
             await asyncio.wait({self._save}, timeout=SAVE_WITHIN_S)
 
 
-def group_families(readings: Iterable[Reading]) -> Families:
-    """Return the readings grouped by metric, in the order of their first readings."""
-    grouped: dict[str, tuple[Metric, list[str]]] = {}
+def ended_families(readings: Iterable[Reading]) -> Families:
+    """Return the text of each metric of an ended run, in the order of their first readings."""
+    grouped: dict[str, tuple[Metric, list[bytes]]] = {}
     for reading in readings:
         grouped.setdefault(reading.metric.name, (reading.metric, []))[1].append(
             _line(series_text(reading), reading)
         )
-    return list(grouped.values())
+    return [(metric, [b"".join(lines)]) for metric, lines in grouped.values()]
 
 
-def _line(series: str, reading: Reading) -> str:
+def _line(series: str, reading: Reading) -> bytes:
     value = floatToGoString(reading.value)  # type: ignore[no-untyped-call]  # the library leaves it untyped
-    return f"{series}{value}\n"
+    return f"{series}{value}\n".encode()
 
 
 def series_text(reading: Reading) -> str:
@@ -211,16 +216,16 @@ def series_text(reading: Reading) -> str:
 
 
 def encode_families(families: Families, *, openmetrics: bool) -> bytes:
-    parts: list[str] = []
+    parts: list[bytes] = []
     for metric, lines in families:
         name, kind = _openmetrics_family(metric) if openmetrics else (metric.name, metric.kind)
         text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
         if openmetrics:
             text = text.replace('"', r"\"")
-        parts += [f"# HELP {name} {text}\n", f"# TYPE {name} {kind}\n", *lines]
+        parts += [f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode(), *lines]
     if openmetrics:
-        parts.append("# EOF\n")
-    return "".join(parts).encode()
+        parts.append(b"# EOF\n")
+    return b"".join(parts)
 
 
 def _openmetrics_family(metric: Metric) -> tuple[str, str]:

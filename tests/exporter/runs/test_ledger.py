@@ -10,7 +10,7 @@ import pytest
 
 from tests.exporter.runs.ledger_node import GPU, LedgerNode
 from tests.exporter.runs.two_gpu_node import UUIDS, TwoGpuNode, job
-from wattline.contract.metrics import RUN_ATTRIBUTED_ENERGY
+from wattline.contract.metrics import RUN_ATTRIBUTED_ENERGY, RUN_DURATION
 from wattline_exporter.attribution.policy import AttributionChanges
 from wattline_exporter.meter.totals import MeterTotals
 from wattline_exporter.meter.uncertainty import energy_between
@@ -409,6 +409,23 @@ def test_page_has_the_attributed_energies_of_an_ended_run_once(two_gpu_node):
 
     assert shares_j(series.readings) == []
     assert shares_j(ended.readings) == [720.0]
+
+
+def test_ended_runs_on_the_same_gpu_keep_their_own_readings(two_gpu_node):
+    for run_id, duration_s in (("job-1", 10), ("job-2", 20)):
+        run = two_gpu_node.begin(run_id, job(int(run_id[-1])), {}, [0])
+        two_gpu_node.run_for(duration_s)
+        two_gpu_node.end(run)
+        two_gpu_node.run_for(1)
+    ended = two_gpu_node.collector.second().ended
+    durations_s = {
+        run_id: [reading.value for reading in readings if reading.metric is RUN_DURATION]
+        for run_id, readings in ended.items()
+    }
+    labels = {run_id: {reading.labels[0] for reading in ended[run_id]} for run_id in ended}
+
+    assert durations_s == {"job-1": [10.0], "job-2": [20.0]}
+    assert labels == {"job-1": {"job-1"}, "job-2": {"job-2"}}
 
 
 def shares_j(readings):

@@ -20,8 +20,10 @@ def run_ids(node, *, recorded=False):
         ]
         return {r.labels[0] for r in readings if "run_id" in r.metric.labels} - {""}
     page = node.collector.series()
-    lines = "".join(line for ended in page.ended for _, family in ended.families for line in family)
-    ended = {run_id for run_id in node.ledger.runs if f'run_id="{run_id}"' in lines}
+    text = b"".join(
+        line for ended in page.ended for _, family in ended.families for line in family
+    ).decode()
+    ended = {run_id for run_id in node.ledger.runs if f'run_id="{run_id}"' in text}
     return ended | {r.labels[0] for r in page.readings if "run_id" in r.metric.labels} - {""}
 
 

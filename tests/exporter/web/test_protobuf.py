@@ -20,7 +20,7 @@ from wattline_exporter.web.metrics_page import (
     CollectedSeries,
     MetricsRenderer,
     RenderedSeries,
-    group_families,
+    ended_families,
 )
 from wattline_exporter.web.protobuf import encode_protobuf
 
@@ -132,7 +132,7 @@ def test_page_native_buckets_of_another_label_set_are_not_mixed():
 )
 def test_renderer_protobuf_is_served_to_a_server_that_prefers_it(accept, is_protobuf):
     ended = Reading(m.RUN_START, ("r-1",), 5.0)
-    series = CollectedSeries([POWER], [RenderedSeries((ended,), group_families([ended]))])
+    series = CollectedSeries([POWER], [RenderedSeries((ended,), ended_families([ended]))])
     page = MetricsRenderer(lambda: series).page(accept, compress=False)
 
     assert (page.content_type == PROTOBUF) == is_protobuf
