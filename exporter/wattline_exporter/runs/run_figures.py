@@ -287,6 +287,8 @@ def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[Segments, f
     )
     if not cut.settled or until_s <= cut.t_s:
         return folded, cut.t_s
+    if cut.phase is None and not cut.slots and not run.emissions:  # no figure shows the segment
+        return folded, until_s
     energies = {}
     for device, mark in shared_marks(cut, cut.marks):
         meter = meters.get(device)
