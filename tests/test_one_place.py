@@ -37,13 +37,10 @@ HOMES_OF_SUMS = {
 }
 HOMES_OF_SHARES = {
     "workloads/wattline/figures.py": "factors of figures",
-    "analyzer/wattline_analyzer/carbon/emissions.py": "emissions with the errors of their energy",
     f"{DIVISION}/division.py": "errors of the division, in arrays",
     f"{DIVISION}/half_widths.py": "errors of the division, in arrays",
 }
-HOMES_OF_UNIT_ENERGY = {
-    "analyzer/wattline_analyzer/usage/fleet.py": "groups of runs, without intervals",
-}
+HOMES_OF_UNIT_ENERGY: dict[str, str] = {}
 HOMES_OF_WEIGHTED_SUMS = {
     "analyzer/wattline_analyzer/carbon/emissions.py": "shares of emissions",
     "analyzer/wattline_analyzer/carbon/restate.py": "errors of the intensities of slots",

@@ -120,7 +120,7 @@ def _attributed_energy(
         if joules is None:
             return None
         parts.append(joules.scaled(ratios.get(component, 1.0)))
-    return replace(energies.sum_of_devices(parts), half_width=None, skewed=None)
+    return replace(sum_of_one_job(parts), half_width=None, skewed=None)
 
 
 def _energy(

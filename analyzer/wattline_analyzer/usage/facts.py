@@ -169,7 +169,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPart:
+class RunReadings:
     """A run on one node: its latest values, and those at the start of the window."""
 
     node: str
@@ -227,7 +227,7 @@ class Facts:
     ends: Mapping[str, float]
     fell: tuple[str, ...]
     counters: Sequence[Counter]
-    runs: Sequence[RunPart]
+    runs: Sequence[RunReadings]
     models: Mapping[tuple[str, str], str]
     """Model of each GPU by node and UUID."""
     intensities: Mapping[tuple[str, str, str], float]
@@ -430,7 +430,7 @@ def begin_text(node: str, begin_s: float, readings: Readings | Facts) -> str:
 
 def _runs(
     readings: Readings, nodes: Mapping[str, str], begins: Mapping[str, float]
-) -> Iterator[RunPart]:
+) -> Iterator[RunReadings]:
     found: defaultdict[tuple[str, str], dict[tuple[str, tuple[str, ...]], Edges]]
     found = defaultdict(dict)
     for key, edges in readings.edges.items():
@@ -451,7 +451,7 @@ def _runs(
         reason = ""
         if node in begins and start.last < begins[node]:
             reason = begin_text(node, begins[node], readings)
-        yield RunPart(node, run_id, rows, before, reason)
+        yield RunReadings(node, run_id, rows, before, reason)
 
 
 def _newest(one: Edges, other: Edges) -> Edges:

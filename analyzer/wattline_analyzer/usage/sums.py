@@ -13,11 +13,11 @@ from wattline.contract import metrics as m
 from wattline.contract.api import OTHER_RUNS
 from wattline.contract.run import Run, combine
 from wattline.contract.run_series import from_rows
-from wattline.contract.work import is_amount, primary_first
+from wattline.contract.work import energy_of_one, is_amount, primary_first
 from wattline.figures import JOULES_PER_KWH, Figure, sum_of_independent, sum_of_one_job
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.sources.base import FetchError
-from wattline_analyzer.usage.facts import Counter, Facts, RunPart, UsageRequest
+from wattline_analyzer.usage.facts import Counter, Facts, RunReadings, UsageRequest
 
 NODE, GPU_MODEL, WORKLOAD, KIND, OWNER = "node", "gpu_model", "workload", "kind", "owner"
 USER, NAMESPACE = "user", "namespace"
@@ -73,8 +73,10 @@ class UnitUse:
 
     @property
     def joules_per_unit(self) -> float | None:
-        amount = self.amount - self.unmeasured
-        return self.joules / amount if amount > 0 and self.joules > 0 else None
+        if self.joules <= 0:
+            return None
+        each = energy_of_one(Figure(self.joules), self.amount - self.unmeasured)
+        return None if each is None else each.value
 
 
 @dataclass(slots=True)
@@ -94,6 +96,8 @@ class UsageRow:
     run_ids: set[str] = field(default_factory=set)
     has_runs: bool = True
     half_j: float | None = None
+    run_energies: dict[str, list[Figure]] = field(default_factory=dict)
+    """Energies of the parts of each run with a known half-width, by run id."""
     hidden_j: float = 0.0
     is_cut: bool = False
     """True if a part of the window was not measured."""
@@ -140,7 +144,7 @@ class UsageRow:
     def add_seconds(self, seconds: float) -> None:
         self.gpu_seconds = (self.gpu_seconds or 0.0) + seconds
 
-    def add_reason(self, counter: Counter | RunPart) -> None:
+    def add_reason(self, counter: Counter | RunReadings) -> None:
         if counter.reason:
             self.reasons[counter.reason] = None
             self.is_cut |= counter.is_cut
@@ -195,7 +199,7 @@ def component_of(counter: Counter) -> str:
 class _RunUse:
     """A run on one node: its record, and its parts in the window."""
 
-    part: RunPart
+    part: RunReadings
     run: Run
     labels: Mapping[str, str]
     joules: Mapping[tuple[str, str], float]
@@ -309,7 +313,7 @@ class _Sums:
             return max(models, default="")
         return use.labels.get(key, "")
 
-    def _labels(self, run: Run, part: RunPart) -> dict[str, str]:
+    def _labels(self, run: Run, part: RunReadings) -> dict[str, str]:
         labels = {**run.labels, WORKLOAD: run.workload}
         labels[KIND] = run.labels.get("discovered", "") or _RUN_KIND
         if NAMESPACE in self._by and not labels.get(NAMESPACE):
@@ -344,7 +348,7 @@ class _Sums:
 
     # Runs
 
-    def _use(self, part: RunPart) -> _RunUse:
+    def _use(self, part: RunReadings) -> _RunUse:
         run = from_rows(part.rows, part.node)
         joules = {}
         for row in part.rows:
@@ -370,7 +374,6 @@ class _Sums:
 
     def _add_run_figures(self) -> None:
         """Add the number, GPU time, work and half-widths of runs."""
-        half_widths: defaultdict[Keys, list[Figure]] = defaultdict(list)
         certain_j: defaultdict[Keys, float] = defaultdict(float)
         for use in self._runs:
             keys = tuple(key or NO_LABEL for key in self._run_keys(use))
@@ -379,12 +382,12 @@ class _Sums:
             self._add_gpu_seconds(use)
             half = _half_width(use, self._request.policy)
             if half is not None:
-                half_widths[keys].append(half)
+                self._row(keys).run_energies.setdefault(use.part.run_id, []).append(half)
                 certain_j[keys] += math.fsum(use.joules.values())
-        for keys, halves in half_widths.items():
+        for keys, joules in certain_j.items():
             row = self._row(keys)
-            if certain_j[keys] >= _CERTAIN * row.energy_j and any(row.joules.values()):
-                row.half_j = sum_of_independent(halves).half_width
+            if joules >= _CERTAIN * row.energy_j and any(row.joules.values()):
+                row.half_j = _half_of_runs(row.run_energies)
         self._add_work()
 
     def _add_gpu_seconds(self, use: _RunUse) -> None:
@@ -630,7 +633,7 @@ class _Sums:
 
 
 def sum_of_rows(keys: Keys, rows: Sequence[UsageRow], kind: str = "runs") -> UsageRow:
-    """Return the sum of rows, with the half-width of independent figures."""
+    """Return the sum of rows, with the half-width of their runs."""
     found = UsageRow(keys, kind)
     for row in rows:
         for component, joules in row.joules.items():
@@ -646,9 +649,17 @@ def sum_of_rows(keys: Keys, rows: Sequence[UsageRow], kind: str = "runs") -> Usa
         found.reasons |= row.reasons
         found.is_cut |= row.is_cut
         found.has_runs &= row.has_runs
-    halves = [Figure(row.energy_j, row.half_j) for row in rows if row.joules]
-    found.half_j = sum_of_independent(halves).half_width if halves else None
+        for run_id, energies in row.run_energies.items():
+            found.run_energies.setdefault(run_id, []).extend(energies)
+    measured = [row for row in rows if row.joules]
+    if measured and all(row.half_j is not None for row in measured):
+        found.half_j = _half_of_runs(found.run_energies)
     return found
+
+
+def _half_of_runs(energies: Mapping[str, Sequence[Figure]]) -> float | None:
+    """Return the half-width of the sum of runs, each of the parts on its nodes."""
+    return sum_of_independent(sum_of_one_job(parts) for parts in energies.values()).half_width
 
 
 def _gpu_of(counter: Counter) -> str:

@@ -56,7 +56,7 @@ def test_group_without_generated_tokens_has_no_energy_per_token():
 @pytest.mark.parametrize(
     ("joules", "half_j", "expected"),
     [
-        ([9_120.0, 38.2, 8.2], [400.0, 9.0, 16.5], ["9,100 ± 400 J", "38 ± 9 J", "8 ± 16 J"]),
+        ([9_120.0, 38.2, 8.2], [400.0, 9.0, 16.5], ["9,100 ± 400 J", "38 ± 9 J", "8 ± 17 J"]),
         ([3.6e6, 38.2], [4e5, 9.0], ["1.00 ± 0.11 kWh", "0.0000106 ± 0.0000025 kWh"]),
     ],
     ids=["small", "large"],

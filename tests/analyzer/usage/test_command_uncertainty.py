@@ -29,9 +29,8 @@ def test_usage_uncertainty_includes_energy_missed_by_attribution(call, tmp_path)
 
     u2 = users(call, write_samples(tmp_path, series))["u2"]
 
-    # one device of six misses 500 J; the errors of devices are independent
-    squares = (HALF_J + MISSED_J) ** 2 + 5 * HALF_J**2
-    assert u2["energy_uncertainty_joules"] == pytest.approx(squares**0.5)
+    # one device of six misses 500 J; the half-widths of the devices of a job add
+    assert u2["energy_uncertainty_joules"] == pytest.approx(6 * HALF_J + MISSED_J)
 
 
 @pytest.mark.parametrize("source", ["prometheus", "victoria-metrics", "history"])
@@ -43,7 +42,7 @@ def test_usage_shares_of_a_shared_gpu_have_no_uncertainty(
 
     assert found["u3"]["energy_joules"] == pytest.approx(RUN_W * 750)
     assert [found[name]["energy_uncertainty_joules"] for name in ("u3", "u4")] == [None, None]
-    assert found["u2"]["energy_uncertainty_joules"] == pytest.approx(HALF_J * 6**0.5)
+    assert found["u2"]["energy_uncertainty_joules"] == pytest.approx(HALF_J * 6)
 
 
 def users(call, source):

@@ -87,8 +87,10 @@ class UnitEnergyJson(TypedDict):
     name: str
     component: str
     joules: float
+    uncertainty_joules: float | None
     phases: list[str]
     whole_device_joules: float | None
+    whole_device_uncertainty_joules: float | None
 
 
 class RunJson(TypedDict):
@@ -230,8 +232,12 @@ class UnitEnergy:
             "name": self.name,
             "component": self.component,
             "joules": self.energy.number,
+            "uncertainty_joules": self.energy.half_width,
             "phases": list(self.phases),
             "whole_device_joules": self.whole_device.number if self.whole_device else None,
+            "whole_device_uncertainty_joules": (
+                self.whole_device.half_width if self.whole_device else None
+            ),
         }
 
 

@@ -114,11 +114,10 @@ def test_chart_gap_has_no_line(tab):
 def test_page_summary_has_figures_with_intervals(tab):
     lead = tab.value("document.querySelector('.lead').innerText")
 
-    # 12,000 J ± 17.3 J (10 J each: √300 J) are 3.333 ± 0.005 Wh, and ± 0.21 Wh with the
-    # sensors; 1,000 tokens
+    # 12,000 J ± 30 J (10 J each) are 3.333 ± 0.008 Wh, and ± 0.21 Wh with the sensors; 1,000 tokens
     assert "used 3.33 ± 0.21 Wh on 3 GPUs in 20.00 s" in lead
     assert (
-        "(random error ± 0.005 Wh (0.14 %), 95 % CI; sensor accuracy -0.097 to +0.21 Wh (6.4 %))"
+        "(random error ± 0.008 Wh (0.25 %), 95 % CI; sensor accuracy -0.097 to +0.21 Wh (6.4 %))"
         in lead
     )
     assert "12.0 ± 0.8 J per generated token, at 50.00 generated tokens/s" in lead

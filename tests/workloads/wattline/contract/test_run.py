@@ -114,8 +114,10 @@ JSON = {
             "name": "step",
             "component": "gpu",
             "joules": 850.0 / 30,
+            "uncertainty_joules": None,  # a share has no half-width
             "phases": [],
             "whole_device_joules": 1_000.0 / 30,
+            "whole_device_uncertainty_joules": pytest.approx(2.5 / 30),
         }
     ],
     "simulation": "/run/gpus.json",
@@ -254,6 +256,16 @@ def test_run_parse_invalid_document_names_the_field(changes, message):
 def test_run_parse_document_without_field_names_it(missing):
     with pytest.raises(RunFormatError, match=f"^{missing}: field required$"):
         Run.parse({name: value for name, value in JSON.items() if name != missing})
+
+
+def test_unit_energy_json_of_own_gpu_has_its_half_width():
+    """400 ± 1 J of a GPU that nothing else used, over 20 steps."""
+    run = replace(RUN, devices=(GPU_1,), phases=(), work={"steps": 20.0})
+
+    (each,) = run.to_json()["energy_per_unit"]
+
+    assert (each["joules"], each["uncertainty_joules"]) == pytest.approx((20.0, 0.05))
+    assert each["whole_device_uncertainty_joules"] is None
 
 
 def test_run_energy_adds_half_widths_of_devices():
@@ -804,14 +816,14 @@ def test_runs_of_nodes_chain_of_addresses_counts_each_gpu_once():
 
 
 def test_runs_of_nodes_other_address_has_the_gpus_that_the_first_lacks():
-    """600 J of each of three GPUs; √(3 · 3²) J = 5.196 J."""
+    """600 ± 3 J of each of three GPUs: ± 9 J."""
     found = runs_of_nodes({"a:1": part("GPU-1", "GPU-2"), "b:1": part("GPU-2", "GPU-3")})
 
     run = combine(list(found.runs.values()))
     assert found.aliases == {}
     assert [device.device_id for device in run.devices] == ["GPU-1", "GPU-2", "GPU-3"]
     assert run.energy("gpu").value == 1_800.0
-    assert run.energy("gpu").half_width == pytest.approx(5.196, abs=0.001)
+    assert run.energy("gpu").half_width == pytest.approx(9.0)
     assert run.work == {"steps": 30.0}
 
 
