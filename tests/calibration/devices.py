@@ -214,7 +214,7 @@ def measure_wave_class(node: WaveNode, seed: int, count: int) -> dict[str, Any]:
     """Return the coverage and the times of the needed width of each rule, by number of GPUs."""
     rng = random.Random(f"devices {node.key} {seed}")
     nodes = [measure_wave_node(rng, node) for _ in range(count)]
-    row: dict[str, Any] = dict(node.key)
+    row: dict[str, Any] = {**node.key, "runs": count}
     for gpus in COUNTS:
         for one in results(nodes, gpus):
             row[f"{one.rule}_{gpus}"] = [round(one.coverage, 4), round(one.times_needed, 2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tests.calibration.coverage import STATED
+from tests.calibration.devices import COUNTS
 from tests.calibration.windows import RESULTS as WINDOWS
 from tests.exam.cases import CASES as EXAM_CASES
 from tests.exam.registry import METERS
@@ -58,6 +59,12 @@ def _of_shares(rows: Sequence[Row]) -> str:
     return f"95 % of the errors are below {percent(max(row['p95'] for row in rows))} in each class"
 
 
+def _of_devices(rows: Sequence[Row]) -> str:
+    """Return the least coverage of added half-widths over 1, 2 and 8 GPUs."""
+    added = [{**row, "coverage": min(row[f"linear_{gpus}"][0] for gpus in COUNTS)} for row in rows]
+    return _least(added, ["period", "one_job", "in_phase"])
+
+
 STUDIES: dict[str, Study] = {
     "intervals": (
         "Does each kind of interval contain the true value?",
@@ -73,6 +80,11 @@ STUDIES: dict[str, Study] = {
         "… by windows of the powers, period of the load in updates, length in seconds?",
         "python -m tests.calibration.windows",
         lambda rows: _least(rows, ["sensor", "period", "seconds"]),
+    ),
+    "devices": (
+        "… of the sum over the GPUs of one run?",
+        "python -m tests.calibration.devices --sensor wave",
+        _of_devices,
     ),
     "margins": (
         "… by class of load, run and update?",

@@ -26,6 +26,13 @@ def test_least_coverage_of_nested_levels_is_that_of_95_percent():
     assert text == "0 of 2 classes below 93 %; least: 95.0 % of *phase*"
 
 
+def test_sum_over_devices_has_its_least_coverage_of_all_counts():
+    names = {"period": 1.0, "one_job": True, "in_phase": True}
+    rows = [{**names, "linear_1": [1.0, 2], "linear_2": [0.9, 2], "linear_8": [0.95, 2]}]
+
+    assert evidence._of_devices(rows).startswith("1 of 1 classes below 93 %; least: 90.0 % of")
+
+
 def test_every_file_of_results_is_a_study_of_the_page():
     assert {file.stem for file in FOLDER.glob("*.json")} | {"windows"} == set(evidence.STUDIES)
 

@@ -198,7 +198,7 @@ def test_energies_of_runs_are_true(day: Day) -> None:
     for name in day.jobs:
         for node, run in day.of(name):
             energy_j = math.fsum(run["energy_joules"]["gpu"].values())
-            half_width_j = math.hypot(*run["energy_uncertainty_joules"]["gpu"].values())
+            half_width_j = math.fsum(run["energy_uncertainty_joules"]["gpu"].values())
             assert energy_j == pytest.approx(node.true_j(run), abs=2 * half_width_j), (name, run)
             assert half_width_j < max(0.03 * energy_j, LATE_POLL_J), (name, run)
 
@@ -210,9 +210,9 @@ def test_sacct_has_the_energy_of_all_nodes_and_attempts(day: Day) -> None:
         energy_j = math.fsum(
             joules for run in runs for joules in run["energy_joules"]["gpu"].values()
         )
-        half_width_j = math.hypot(
-            *(j for run in runs for j in run["energy_uncertainty_joules"]["gpu"].values())
-        )
+        halves_j = [math.fsum(run["energy_uncertainty_joules"]["gpu"].values()) for run in runs]
+        # attempts are independent, the nodes of one are not
+        half_width_j = math.hypot(*halves_j) if name == "requeued" else math.fsum(halves_j)
         fields = dict(
             field.split("=") for field in day.comments[name].removeprefix("wattline: ").split()
         )
