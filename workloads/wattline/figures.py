@@ -55,7 +55,7 @@ class Figure:
     bias: Limits | None = None
     """Limits by the accuracy of the sensors, which the interval does not include."""
     rest: Limits | None = None
-    """Limits by what was not measured; such a figure is partial."""
+    """Limits by the part that was not measured; such a figure is partial."""
     covered_ratio: float = 1.0
     """Share of the time for which there are measurements."""
     reason: str = ""
@@ -100,7 +100,7 @@ class Figure:
 
     @property
     def limits(self) -> Limits:
-        """Ends of the interval by random errors and by what was not measured.
+        """Ends of the interval by random errors and by the part that was not measured.
 
         Raises UnknownFigureError where the value or its random error is unknown.
         """
@@ -297,7 +297,7 @@ def _with_relative_errors(
     """Return a value with the half-widths of its factors as ratios; unknown where one of them is,
     and where a factor is 0, which has no such ratio.
 
-    It is partial where a factor is, within what the limits of both allow.
+    It is partial where a factor is, within the limits of both.
     """
     value = calculate(one.number, other.number)
     relative = [figure.symmetric().relative_half_width for figure in (one, other)]
@@ -318,7 +318,7 @@ def _with_relative_errors(
 
 
 def _ends_of_rest(figure: Figure) -> Limits:
-    """Return the smallest and the largest value by what was not measured."""
+    """Return the smallest and the largest value with the part that was not measured."""
     low, high = figure.rest or (0.0, 0.0)
     return figure.number + low, figure.number + high
 
@@ -676,7 +676,7 @@ def _with_unit(figure: Figure, unit: str, *, half: bool = True, least_digits: bo
 
 
 def _stated(figure: Figure, text: str, unit: str) -> str:
-    """Return the text of a figure with what is not measured."""
+    """Return the text of a figure with the part that is not measured."""
     if figure.rest is None:
         return text
     low, high = figure.rest
@@ -688,7 +688,7 @@ def _stated(figure: Figure, text: str, unit: str) -> str:
 
 
 def _rest_text(low: float, high: float, unit: str) -> str:
-    """Return the limits of what is not measured; one of them may be infinite."""
+    """Return the limits of the part that is not measured; one of them may be infinite."""
     if math.isinf(low) and math.isinf(high):
         return "any amount"
     if math.isinf(high):
