@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.test_one_place import product_trees
 
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("exporter", "analyzer", "workloads")
 BASE = "workloads/wattline"
 INTERFACES = {
     "EnergyCallback": "callback of a training library, in the module of that library",
@@ -70,3 +73,33 @@ def test_search_notices_second_definition() -> None:
     assert repeated([("a.py", "Step"), ("b.py", "Step"), ("b.py", "main"), ("c.py", "main")]) == {
         "Step": ["a.py", "b.py"]
     }
+
+
+def imports_of_folders(tree: ast.AST) -> Iterator[str]:
+    """Yield the imported names that are folders of this repository, not packages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        else:
+            continue
+        yield from (name for name in names if name.partition(".")[0] in FOLDERS)
+
+
+def test_no_file_imports_a_folder_of_a_program() -> None:
+    """In the root of the repository such an import succeeds, with an empty package."""
+    paths = [path for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py")]
+    found = {
+        str(path): names
+        for path in paths
+        if (names := list(imports_of_folders(ast.parse(path.read_text()))))
+    }
+    assert paths
+    assert found == {}
+
+
+@pytest.mark.parametrize("line", ["import exporter", "from analyzer.core import x"])
+def test_search_notices_import_of_folder(line: str) -> None:
+    assert len(list(imports_of_folders(ast.parse(line)))) == 1
+    assert list(imports_of_folders(ast.parse("import wattline_exporter\nfrom . import x"))) == []

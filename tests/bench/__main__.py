@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import exporter
+import wattline_exporter
 from tests.bench import (
     cost,
     discovery,
@@ -244,7 +244,7 @@ def document(results: BenchResults) -> dict[str, Any]:
 
 def _digest() -> str:
     """Return a digest of the exporter's sources, which its processes read when they start."""
-    sources = sorted(Path(exporter.__file__).parent.rglob("*.py"))
+    sources = sorted(Path(wattline_exporter.__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
 
 
