@@ -40,7 +40,10 @@ HOMES_OF_SHARES = {
     f"{DIVISION}/division.py": "errors of the division, in arrays",
     f"{DIVISION}/half_widths.py": "errors of the division, in arrays",
 }
-HOMES_OF_UNIT_ENERGY: dict[str, str] = {}
+HOMES_OF_UNIT_ENERGY = {
+    "workloads/wattline/contract/work.py": "energy of one unit",
+    "analyzer/wattline_analyzer/requests/table.py": "mean of a group, which has requests",
+}
 HOMES_OF_WEIGHTED_SUMS = {
     "analyzer/wattline_analyzer/carbon/emissions.py": "shares of emissions",
     "analyzer/wattline_analyzer/carbon/restate.py": "errors of the intensities of slots",
@@ -131,6 +134,13 @@ def shares_of_half_widths(tree: ast.AST) -> Iterator[int]:
 def divisions_by_work(tree: ast.AST) -> Iterator[int]:
     """Yield the lines that divide joules by an amount of work."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _own_name(node.func) == "scaled":
+            scaled = getattr(node.func, "value", None)
+            factor = node.args[0] if node.args else None
+            is_inverse = isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Div)
+            is_energy = ENERGY.search(_own_name(scaled)) is not None
+            if is_inverse and is_energy and WORK.search(_own_name(factor.right)):
+                yield node.lineno
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             divided = node.left
             if isinstance(divided, ast.Attribute) and divided.attr in {"number", "value"}:
@@ -423,6 +433,7 @@ def test_rule_stands_in_its_homes_only(
         (divisions_by_work, "each_j = energy_j / serving.requests"),
         (divisions_by_work, "each_j = energy.joules / tokens"),
         (divisions_by_work, "each_j = run.energy.number / work.amount"),
+        (divisions_by_work, "each = run.energy.scaled(1 / work.amount)"),
         (weighted_sums_of_numbers, "own = math.fsum(r * joules.number for r, joules in known)"),
         (weighted_sums_of_numbers, "own = sum(one.number / n for one in parts)"),
         (zeros_for_unknown, "half_j = energy.half_width or 0.0"),

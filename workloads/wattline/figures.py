@@ -490,11 +490,13 @@ def energy_parts(figure: Figure) -> tuple[str, str, str]:
 
 
 def energy_ends_text(figure: Figure) -> str:
-    """Return `938 to 962 J`, the ends of the interval that `energy_text` states, at least 0; empty
-    where its half-width is unknown, and where a part was not measured.
+    """Return `938 to 962 J`, the ends of the interval that `energy_text` states; empty where its
+    half-width is unknown, and where a part was not measured.
+
+    The lower end is at least 0, except where the whole interval is below 0.
     """
     half_width = figure.total_half_width
-    if not half_width or figure.state != "known":
+    if not half_width or not math.isfinite(half_width) or figure.state != "known":
         return ""
     unit, joules = energy_unit(figure.number)
     value = figure.number / joules
@@ -502,8 +504,11 @@ def energy_ends_text(figure: Figure) -> str:
     decimals = _decimals_of_value(value, half)
     value = float(_round(value, decimals))
     half = float(_round(half, _decimals(half)))
-    low = _rounded(max(value - half, 0.0), decimals)
-    return f"{low} to {_rounded(value + half, decimals)} {unit}"
+    low = value - half
+    high = value + half
+    if high > 0:
+        low = max(low, 0.0)
+    return f"{_rounded(low, decimals)} to {_rounded(high, decimals)} {unit}"
 
 
 def bounded_energy_text(figure: Figure, largest_j: float | None = None) -> str:
@@ -630,9 +635,11 @@ def significant_text(value: float) -> str:
 
 def half_text(half_width: float) -> str:
     """Return a half-width with the digits that it has everywhere: two if they start with 1 or 2,
-    else one; `0` of none.
+    else one; `0` of none, and `inf` without a limit.
     """
-    return _rounded(half_width, _decimals(half_width)) if half_width > 0 else "0"
+    if not half_width or not math.isfinite(half_width):
+        return f"{half_width:g}"
+    return _rounded(half_width, _decimals(half_width))
 
 
 def signed_text(value: float) -> str:

@@ -510,6 +510,11 @@ def test_half_width_has_the_same_digits_everywhere(value, half, expected) -> Non
     assert figures.half_width_text(half, 0.0, value).startswith(f"± {expected} ") or value > 3_600
 
 
+@pytest.mark.parametrize(("half", "expected"), [(0.0, "0"), (math.inf, "inf"), (math.nan, "nan")])
+def test_half_width_without_digits(half, expected) -> None:
+    assert figures.half_text(half) == expected
+
+
 @pytest.mark.parametrize(
     ("figure", "expected"),
     [
@@ -518,7 +523,10 @@ def test_half_width_has_the_same_digits_everywhere(value, half, expected) -> Non
         (Figure(4.7, 3.2), "1.7 to 7.7 J"),
         (Figure(4.0, 12.0), "0.0 to 16.0 J"),
         (Figure(36_000.0, 72.0, bias=(-54.0, 96.0)), "9.97 to 10.03 Wh"),
+        (Figure(-3.0, 2.96), "-6.0 to 0.0 J"),
+        (Figure(-5.0, 3.0), "-8.0 to -2.0 J"),
         (Figure(950.0), ""),
+        (Figure(950.0, math.inf), ""),
         (Figure(950.0, bias=(-1.0, 1.0)), ""),
     ],
 )

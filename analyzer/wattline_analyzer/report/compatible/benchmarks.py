@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wattline.contract.work import energy_of_one
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.sample_table import SampleTable
@@ -69,9 +70,10 @@ class _Serving:
     def power_w(self) -> float:
         return self.energy.scaled(1 / self.duration_s).number
 
-    def joules_of_one(self, amount: float) -> float:
+    def joules_of_one(self, amount: float) -> float | None:
         """Return the energy of one request or token of an amount of them."""
-        return self.energy.scaled(1 / amount).number
+        each = energy_of_one(self.energy, amount)
+        return None if each is None else each.number
 
 
 def ml_energy_files(report: Report, _: SampleTable) -> dict[str, bytes]:
@@ -136,7 +138,9 @@ def _power(serving: _Serving, gpus: int) -> dict[str, float]:
         "joules_per_total_token": serving.joules_of_one(tokens),
     }
     return {name: round(value, _DIGITS_OF_TOTALS) for name, value in totals.items()} | {
-        name: round(value, _DIGITS_PER_UNIT) for name, value in per_unit.items()
+        name: round(value, _DIGITS_PER_UNIT)
+        for name, value in per_unit.items()
+        if value is not None
     }
 
 
