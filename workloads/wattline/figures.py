@@ -586,7 +586,7 @@ def error_limits_text(limits_j: Limits, energy_j: float, largest_j: float) -> st
 
 def joules_errors_text(figure: Figure) -> str:
     """Return `± 2.5 J random, -180 to +610 J sensor accuracy`; empty without the accuracy of a
-    sensor, since the half-width stands beside the value then.
+    sensor, since the half-width is printed next to the value then.
     """
     if figure.bias is None:
         return ""

@@ -153,8 +153,8 @@ def read_run(
     *,
     untagged: bool = False,
 ) -> tuple[Run, RunScrapes]:
-    """Return the run of its facts and of its samples of RUN_TIMES; `models` are those of the GPUs
-    by UUID.
+    """Return the run of its facts and of its samples of RUN_TIMES; `models` has the models of the
+    GPUs by UUID.
 
     The nodes of an untagged range are distinct already, so that no aliases are searched there.
     Raises RunFormatError for a run without a start on any node.

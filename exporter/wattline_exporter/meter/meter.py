@@ -128,7 +128,7 @@ class MeterState(Protocol):
         """Largest error of the energy since the counter's latest trusted value, in joules."""
 
     def take(self, now: PollInterval, sensors: SensorComparison) -> tuple[Step, MeterState]:
-        """Return what the next poll adds to the totals, and the state after it."""
+        """Return the increment of the totals by the next poll, and the state after it."""
 
 
 @dataclass(slots=True)

@@ -129,11 +129,11 @@ class PowerWindows:
         """True once the averaged power differed from the instantaneous one by more than noise."""
         self._examined_s = -math.inf
         self._not_whole = _Exclusion()
-        """Of a window of a whole update, for the instantaneous power."""
+        """A window of a whole update, for the instantaneous power."""
         self._not_short = _Exclusion()
-        """Of the window that an earlier exporter saw, for the instantaneous power."""
+        """The window that an earlier exporter saw, for the instantaneous power."""
         self._not_long = _Exclusion()
-        """Of a window of half of AVERAGING_S, for the averaged power."""
+        """A window of half of AVERAGING_S, for the averaged power."""
 
     @property
     def shows_shape(self) -> bool:

@@ -335,7 +335,7 @@ def test_run_emissions_with_unknown_half_width_of_a_device_have_none():
     assert replace(RUN, devices=(GPU_0, unsure, CPU)).emissions_g.half_width is None
 
 
-def test_run_emissions_with_unknown_energy_of_a_device_are_partial_or_unknown():
+def test_emissions_with_unknown_energy_of_a_device_are_partial_or_unknown():
     lost = replace(CPU, energy_j=unknown("the counter failed"))
 
     partial = replace(RUN, devices=(GPU_0, GPU_1, lost)).emissions_g
@@ -374,7 +374,7 @@ def test_run_own_energy_of_device_with_unknown_energy_is_unknown():
 INTENSITY_MISSING = "no carbon intensity was known for a part of the energy"
 
 
-def test_run_emissions_without_intensity_for_a_part_of_the_energy_are_a_lower_limit():
+def test_emissions_with_intensity_for_a_part_are_a_lower_limit():
     """0.2 g of 1,000 J, of which 250 J had no intensity."""
     emissions = (
         Emissions("gpu", "average", "actual", 0.15, 0.75),
@@ -466,7 +466,7 @@ def test_unit_energy_in_phases_adds_their_half_widths():
     )
 
 
-def test_unit_energy_of_a_share_has_no_half_width_but_that_of_whole_devices():
+def test_unit_energy_of_a_share_has_only_whole_devices_half_width():
     """450 of 600 J and its limits of -18 and +60 J over 30 steps; 1.5 + 1 J of both GPUs."""
     one = replace(RUN, devices=(GPU_0,)).unit_energy("steps")
     both = RUN.unit_energy("steps")
@@ -683,7 +683,7 @@ def lower_limit(value, half_width, reason):
     return Figure(value, half_width, rest=(0.0, math.inf), covered_ratio=0.0, reason=reason)
 
 
-def test_combine_work_in_a_phase_of_one_node_has_the_energy_of_the_whole_run():
+def test_combine_work_in_a_phase_of_one_node_has_the_runs_energy():
     """Node b worked for the 30 steps, too, but only node a has their phase: 1,000 J / 30, not
     700 J / 30. 3 + 4 J = 7 J.
     """
