@@ -134,12 +134,11 @@ def shares_of_half_widths(tree: ast.AST) -> Iterator[int]:
 def divisions_by_work(tree: ast.AST) -> Iterator[int]:
     """Yield the lines that divide joules by an amount of work."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _own_name(node.func) == "scaled":
-            scaled = getattr(node.func, "value", None)
-            factor = node.args[0] if node.args else None
-            is_inverse = isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Div)
-            is_energy = ENERGY.search(_own_name(scaled)) is not None
-            if is_inverse and is_energy and WORK.search(_own_name(factor.right)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=scaled, attr="scaled"),
+                args=[ast.BinOp(op=ast.Div(), right=amount)],
+            ) if ENERGY.search(_own_name(scaled)) and WORK.search(_own_name(amount)):
                 yield node.lineno
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             divided = node.left
