@@ -30,6 +30,7 @@ from tests.analyzer.node import write_history
 from tests.bench import long_run
 from tests.bench.program import Program, ProgramError
 from tests.bench.wattline import free_port
+from wattline.figures import Figure, joules_text
 
 OURS, THEIRS, LEANEST = "Wattline", "prometheus-api-client", "the same, without its frame"
 DAY_S, HOUR_S = 86_400, 3_600
@@ -187,11 +188,10 @@ def _imports(result: Fetch, folder: Path) -> None:
             "UTC",
         ]
         result.imports[rows] = _run([*command, "--out", history])
-        true_j, text = 300 * 0.1 * (rows - 1), result.imports[rows].stdout
-        if f"GPU 0 {true_j:.1f} J" not in text:
-            raise ProgramError(
-                f"the import says {text.strip()!r} of a GPU that used {true_j:.1f} J"
-            )
+        true_text = joules_text(Figure(300 * 0.1 * (rows - 1)))
+        text = result.imports[rows].stdout
+        if f"GPU 0 {true_text}" not in text:
+            raise ProgramError(f"the import says {text.strip()!r} of a GPU that used {true_text}")
 
 
 def _studies(result: Fetch, folder: Path, lengths: Lengths) -> None:
