@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from wattline.contract import metrics as m
 from wattline.contract.api import OTHER_RUNS
+from wattline.contract.identity import Sighting, sightings_by_node
 from wattline.contract.metrics import Metric
 from wattline.contract.run_series import SeriesRow
 from wattline.counters import CounterLimits
@@ -235,52 +236,41 @@ class Facts:
     pods: Sequence[PodSpan]
 
 
-def node_names(keys: Iterable[SeriesKey], at_end: Collection[str] = ()) -> dict[str, str]:
-    """Return the node of each address: addresses of one machine id, or of the same GPUs, are one.
+def node_names(edges: Mapping[SeriesKey, Edges]) -> dict[str, str]:
+    """Return the node of each address with devices: see `sightings_by_node`.
 
-    The name of a node is one of its addresses, if possible one with samples `at_end`.
+    A node's name is the address that counts. The marks of an address are the id of its machine and
+    the UUIDs of its GPUs, except of GPUs on several machines, as simulated ones are.
     """
-    machines: dict[str, str] = {}
-    sharing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    nodes: dict[str, str] = {}
-    for key in keys:
-        if key.name in DEVICE_NAMES:
-            nodes[key.instance] = key.instance
+    machines = {
+        key.instance: _label(key, "machine_id")
+        for key in edges
+        if key.name == m.NODE_INFO.name and _label(key, "machine_id")
+    }
+    gpus: defaultdict[str, set[str]] = defaultdict(set)
+    machines_of: defaultdict[str, set[str]] = defaultdict(set)
+    times_s: dict[str, tuple[float, float]] = {}
+    for key, one in edges.items():
+        if key.name not in DEVICE_NAMES:
+            continue
+        first_s, last_s = times_s.get(key.instance, (one.first_s, one.last_s))
+        times_s[key.instance] = min(first_s, one.first_s), max(last_s, one.last_s)
         if key.name == m.GPU_ENERGY.name:
-            sharing["gpu", _label(key, "uuid")].append(key.instance)
-        elif key.name == m.NODE_INFO.name and _label(key, "machine_id"):
-            machines[key.instance] = _label(key, "machine_id")
-            sharing["machine", _label(key, "machine_id")].append(key.instance)
-    for instances in sharing.values():
-        for one in instances[1:]:
-            _unite(nodes, machines, (instances[0], one), at_end)
-    return {instance: _root(nodes, instance) for instance in nodes}
-
-
-def _root(nodes: Mapping[str, str], instance: str) -> str:
-    while nodes[instance] != instance:
-        instance = nodes[instance]
-    return instance
-
-
-def _unite(
-    nodes: dict[str, str],
-    machines: Mapping[str, str],
-    addresses: tuple[str, str],
-    at_end: Collection[str],
-) -> None:
-    """Make two addresses one node, unless they are of different machines: simulated GPUs have the
-    same UUIDs on all of them.
-    """
-    if not all(one in nodes for one in addresses):
-        return
-    pair = {_root(nodes, one) for one in addresses}
-    known = {machines[one] for one in (*addresses, *pair) if one in machines}
-    if len(known) > 1:
-        return
-    chosen = max(pair, key=lambda one: (one in at_end, one))
-    for one in pair:
-        nodes[one] = chosen
+            uuid = _label(key, "uuid")
+            gpus[key.instance].add(uuid)
+            if key.instance in machines:
+                machines_of[uuid].add(machines[key.instance])
+    sightings = []
+    for instance, (first_s, last_s) in times_s.items():
+        marks: set[tuple[str, str]] = {
+            ("gpu", uuid) for uuid in gpus[instance] if len(machines_of[uuid]) <= 1
+        }
+        if instance in machines:
+            marks.add(("machine", machines[instance]))
+        sightings.append(
+            Sighting(instance, frozenset(marks or {("address", instance)}), first_s, last_s)
+        )
+    return {one.address: node[0].address for node in sightings_by_node(sightings) for one in node}
 
 
 def _label(key: SeriesKey, name: str) -> str:
@@ -289,8 +279,7 @@ def _label(key: SeriesKey, name: str) -> str:
 
 def facts_of(readings: Readings) -> Facts:
     """Return the facts by node."""
-    present = {key.instance for key in readings.edges} - readings.last_s.keys()
-    names = node_names(readings.edges, present)
+    names = node_names(readings.edges)
     nodes = {one: names[one] or LOCAL for one in names}
     begins = _begins(readings, nodes)
     ends = {nodes[one]: t for one, t in readings.last_s.items() if one in nodes}

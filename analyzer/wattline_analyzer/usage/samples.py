@@ -119,7 +119,7 @@ class RawReadings:
         found = Readings(self._name, self._start_s, self._end_s)
         within = {key: one for key, one in self._found.items() if one.count}
         self._add_edge_times(found, within)
-        names = node_names(within)
+        names = node_names({key: one.edges for key, one in within.items()})
         known = {node for instance, node in names.items() if instance not in found.first_s}
         for key, one in within.items():
             edges = one.edges

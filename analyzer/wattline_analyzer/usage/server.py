@@ -13,7 +13,7 @@ from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
 from wattline_analyzer.core.sources.http import start_request
 from wattline_analyzer.core.sources.prometheus import PrometheusSource, Text
-from wattline_analyzer.core.sources.promql import InstantServer, InstantValue, QueryTooLargeError
+from wattline_analyzer.core.sources.promql import InstantServer, InstantValue
 from wattline_analyzer.usage.facts import (
     COUNTERS,
     DEVICE_NAMES,
@@ -141,7 +141,7 @@ class _ServerReader:
 
     def _add_nodes(self, earlier: set[str], present: set[str], fell: set[str]) -> None:
         """Add what is special: first samples, last samples, addresses of one node, and falls."""
-        names = node_names(self._found.edges, present)
+        names = node_names(self._found.edges)
         known = {names[one] for one in earlier if one in names}
         several = {node for node, number in Counter(names.values()).items() if number > 1}
         cut = {one for one, node in names.items() if node not in known}
@@ -258,7 +258,9 @@ class _ServerReader:
         early = {run_id for (_, run_id), start_s in starts.items() if start_s < self._start_s}
         for page in _chunks(sorted(early)):
             matchers = {**self._policies, "run_id": page}
-            for labels, value in self._page(RUN_COUNTERS, matchers, self._start_s, REACH_S):
+            for labels, value in self._server.newest(
+                RUN_COUNTERS, matchers, self._start_s, REACH_S
+            ):
                 self._set_before(key_of(labels), value)
 
     def _ended(self, page: Sequence[str], ends: Mapping[str, Sequence[float]]) -> _Page:
@@ -272,9 +274,7 @@ class _ServerReader:
         be.
         """
         answers = [
-            self._later(
-                partial(self._page, RUN_SERIES, {**self._policies, "run_id": page}, at_s, reach_s)
-            )
+            self._newest(RUN_SERIES, {**self._policies, "run_id": page}, at_s, reach_s)
             for page, at_s, reach_s in pages
         ]
         for answer in answers:
@@ -284,29 +284,10 @@ class _ServerReader:
                     missing.discard((labels.get("instance", ""), labels["run_id"]))
         for page in _chunks(sorted({run_id for _, run_id in missing})):
             matchers = {**self._policies, "run_id": page}
-            for labels, value in self._page(RUN_SERIES, matchers, self._end_s, self._window_s):
+            for labels, value in self._server.newest(
+                RUN_SERIES, matchers, self._end_s, self._window_s
+            ):
                 add_series(self._found.edges, labels, value)
-
-    def _page(
-        self,
-        metrics: Sequence[Metric],
-        matchers: Mapping[str, Text],
-        at_s: float,
-        reach_s: float,
-    ) -> list[InstantValue]:
-        """Return the rows of a page of runs, in halves if the server refuses it."""
-        page = list(matchers["run_id"])
-        try:
-            return self._server.newest(metrics, matchers, at_s, reach_s)
-        except QueryTooLargeError:
-            if len(page) == 1:
-                raise
-        middle = len(page) // 2
-        return [
-            row
-            for half in (page[:middle], page[middle:])
-            for row in self._page(metrics, {**matchers, "run_id": half}, at_s, reach_s)
-        ]
 
     def _add_pods(self) -> None:
         labels = ["instance", "uuid", "namespace"]

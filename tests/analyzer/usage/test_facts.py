@@ -32,29 +32,46 @@ def edges(last, **values):
     return Edges({"uuid": "GPU-1"}, last, **values)
 
 
-def test_node_names_one_gpu_at_two_addresses_is_one_node():
-    keys = [gpu_key("old", "GPU-1"), gpu_key("new", "GPU-1"), gpu_key("other", "GPU-2")]
+def names_of(*keys, **last_s):
+    """Return the node of each address; `last_s` are the times of last samples, END_S for others."""
+    return node_names(
+        {
+            key: Edges({}, 0.0, first_s=START_S, last_s=last_s.get(key.instance, END_S))
+            for key in keys
+        }
+    )
 
-    assert node_names(keys, ["new"]) == {"old": "new", "new": "new", "other": "other"}
+
+def test_node_names_one_gpu_at_two_addresses_is_one_node():
+    """Address a has had no sample for more than 300 s, so that b counts."""
+    keys = [gpu_key("a", "GPU-1"), gpu_key("b", "GPU-1"), gpu_key("other", "GPU-2")]
+
+    assert names_of(*keys, a=END_S - 301) == {"a": "b", "b": "b", "other": "other"}
 
 
 def test_node_names_chain_of_addresses_is_one_node():
-    """Address a shows the GPU G1, b shows G1 and G2, and c shows G2."""
+    """Address a shows the GPU G1, b shows G1 and G2, and c shows G2: b shows most."""
     keys = [gpu_key("a", "G1"), gpu_key("b", "G1"), gpu_key("b", "G2"), gpu_key("c", "G2")]
 
-    assert set(node_names(keys).values()) == {"c"}
+    assert names_of(*keys) == {"a": "b", "b": "b", "c": "b"}
 
 
 def test_node_names_equal_gpus_of_different_machines_are_different_nodes():
     keys = [gpu_key("a", "G1"), gpu_key("b", "G1"), node_key("a", "m-1"), node_key("b", "m-2")]
 
-    assert node_names(keys) == {"a": "a", "b": "b"}
+    assert names_of(*keys) == {"a": "a", "b": "b"}
 
 
 def test_node_names_addresses_of_one_machine_are_one_node():
     keys = [gpu_key("a", "G1"), gpu_key("b", "G2"), node_key("a", "m-1"), node_key("b", "m-1")]
 
-    assert set(node_names(keys).values()) == {"b"}
+    assert names_of(*keys) == {"a": "a", "b": "a"}
+
+
+def test_node_names_address_without_machine_is_the_node_of_its_gpu():
+    keys = [gpu_key("a", "G1"), gpu_key("b", "G1"), node_key("b", "m-1")]
+
+    assert names_of(*keys) == {"a": "b", "b": "b"}
 
 
 def test_counter_at_a_new_address_goes_on():

@@ -104,8 +104,24 @@ class InstantServer:
         at_s: float,
         reach_s: float,
     ) -> list[InstantValue]:
-        """Return the last value of each series in the `reach_s` up to a time."""
-        return self.query(f"last_over_time({_range(metrics, matchers, reach_s)})", at_s)
+        """Return the last value of each series in the `reach_s` up to a time.
+
+        If the server refuses the query, it is repeated for each half of the texts of the label
+        that has most of them.
+        """
+        try:
+            return self.query(f"last_over_time({_range(metrics, matchers, reach_s)})", at_s)
+        except QueryTooLargeError:
+            texts = {name: [*text] for name, text in matchers.items() if not isinstance(text, str)}
+            label = max(texts, key=lambda name: len(texts[name]), default="")
+            if len(texts.get(label, ())) < 2:
+                raise
+        middle = len(texts[label]) // 2
+        return [
+            row
+            for half in (texts[label][:middle], texts[label][middle:])
+            for row in self.newest(metrics, {**matchers, label: half}, at_s, reach_s)
+        ]
 
     def lowest(
         self, metric: Metric, matchers: Mapping[str, Text], start_s: float, end_s: float
