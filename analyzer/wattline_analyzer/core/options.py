@@ -48,7 +48,7 @@ CarbonOption = Annotated[
         min=0,
         max=5_000,
         metavar="G/KWH",
-        help="Constant carbon intensity in gCO2eq/kWh, to add emissions.",
+        help="Constant carbon intensity in gCO2eq/kWh for the emissions.",
     ),
 ]
 

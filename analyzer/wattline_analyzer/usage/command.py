@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wattline.command_line import with_option_groups
-from wattline_analyzer.core.options import ConnectionOptions, FormatOption
+from wattline_analyzer.core.options import CarbonOption, ConnectionOptions, FormatOption
 from wattline_analyzer.core.printing import OutputFormat, table_limit
 from wattline_analyzer.core.window_options import (
     POLICIES,
@@ -44,15 +44,6 @@ ByOption = Annotated[
         "gpu_model.",
     ),
 ]
-NodeCarbonOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=5_000,
-        metavar="G/KWH",
-        help="Constant carbon intensity in gCO2eq/kWh (default: the nodes' own emissions).",
-    ),
-]
 TopOption = Annotated[
     int | None,
     typer.Option(
@@ -72,7 +63,7 @@ def usage_command(
     until: WindowEndOption = "now",
     price: PriceOption = None,
     currency: CurrencyOption = "",
-    carbon: NodeCarbonOption = None,
+    carbon: CarbonOption = None,
     policy: PolicyOption = POLICIES[0],
     top: TopOption = None,
     connection: ConnectionOptions,

@@ -126,14 +126,18 @@ def _cells(
 
 
 def _decimals(values: Sequence[float | None], digits: int, least: int) -> list[Cell]:
-    """Return cells with as many decimals as give the largest value this many digits, but at least
-    `least`.
+    """Return cells with as many decimals as give the largest value this many digits, without
+    those that are 0 in all cells, but at least `least`.
     """
     largest = max((abs(value) for value in values if value), default=1.0)
     decimals = max(least, digits - 1 - math.floor(math.log10(largest)))
+    rounded = [None if value is None else round(value, decimals) + 0.0 for value in values]
+    texts = ["" if value is None else f"{value:.{decimals}f}" for value in rounded]
+    zeros = min((len(text) - len(text.rstrip("0")) for text in texts if text), default=0)
+    decimals = max(least, decimals - zeros)
     return [
-        Cell() if value is None else Cell(f"{round(value, decimals) + 0.0:,.{decimals}f}", value)
-        for value in values
+        Cell() if shown is None else Cell(f"{shown:,.{decimals}f}", value)
+        for shown, value in zip(rounded, values, strict=True)
     ]
 
 

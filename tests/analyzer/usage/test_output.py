@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.analyzer.usage.small_facts import gpu, run_part, usage
+from tests.analyzer.usage.small_facts import gpu, owner, run_part, usage
 from tests.analyzer.usage.test_sums import DEVICE, RUN
 from wattline.figures import Figure
 from wattline_analyzer.core.tables import CommandOutput, Table
@@ -40,12 +40,19 @@ def notes_of(output: CommandOutput) -> str:
 
 def test_usage_emissions_that_round_to_zero_have_no_sign() -> None:
     found = usage_with(
-        row("a", 99.0, grams={BASIS: 100.0}),
+        row("a", 99.0, grams={BASIS: 100.12}),
         row("b", 1.0, grams={BASIS: -0.000001}),
-        total=row("(total)", 100.0, grams={BASIS: 100.0}),
+        total=row("(total)", 100.0, grams={BASIS: 100.12}),
     )
 
-    assert texts_of(usage_output(found, None, None), "g CO₂eq") == ["100.00", "0.00"]
+    assert texts_of(usage_output(found, None, None), "g CO₂eq") == ["100.12", "0.00"]
+
+
+def test_usage_energy_without_half_width_has_no_zeros_at_its_end() -> None:
+    """2,808 J are 0.00078 kWh."""
+    found = usage([gpu(2_808.0), owner(2_808.0, "ada")], by="user")
+
+    assert texts_of(usage_output(found, None, None), "kWh") == ["0.00078"]
 
 
 def test_usage_emissions_of_a_part_of_the_energy_are_a_warning() -> None:
