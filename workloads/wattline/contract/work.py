@@ -292,15 +292,21 @@ class WorkQueries:
     def _in_phases(self, of: str, done: str) -> str:
         """Return the query for the energy in the phases of each unit; see `phases_of_work`.
 
-        If phases with little work have more than _LEAST_WORK of it together, the whole run counts.
+        If phases with little work have more than _LEAST_WORK of it together, the whole run counts;
+        and where a node with devices of the component lacks the energy of a phase, since it may
+        have worked for the same phase.
         """
         phase = f"on ({self.run}, phase)"
         by_phase = self._sum("phase, unit", self.counter(m.RUN_PHASE_WORK, ("phase", "unit"), ""))
         seconds = (
             f"max by ({self.run}, phase) ({self.counter(m.RUN_PHASE_SECONDS, ('phase',), '')})"
         )
-        joules = self._sum("phase", self.counter(m.RUN_PHASE_ENERGY, ("phase",), of))
-        measured = f"({joules} and {seconds} >= {SHORTEST_PHASE_S:g})"
+        energies = self.counter(m.RUN_PHASE_ENERGY, ("phase",), of)
+        nodes = f"count by ({self.run}) ({self.counter(m.RUN_ENERGY, (), of)})"
+        measured = (
+            f"({self._sum('phase', energies)} and {seconds} >= {SHORTEST_PHASE_S:g} and count by "
+            f"({self.run}, phase) ({energies}) == on ({self.run}) group_left () {nodes})"
+        )
         working = f"({by_phase} > on ({self.run}, unit) group_left () {_LEAST_WORK} * {done})"
         within = self._sum("unit", f"{working} ^ 0 * {phase} group_left () {measured}")
         within_s = self._sum("unit", f"{working} ^ 0 * {phase} group_left () {seconds}")
