@@ -15,10 +15,13 @@ from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.sensor_clock import SensorClock
 from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
 from wattline_exporter.meter.uncertainty import (
+    SHORT_WINDOW_S,
     ShapeBounds,
     between_updates_j,
     extrapolation_j,
+    hidden_shape_j,
     holds_levels,
+    levels_in_update_w,
     located_step_j,
     peak_w,
     shape_bounds,
@@ -101,6 +104,17 @@ def _power_bounds(slopes_w: Sequence[float], shown: ShownPower, *, is_held: bool
     return shape_bounds(slopes_w, readings_w, limits.least_w, limits.most_w)
 
 
+def _energy_bounds(
+    left: EnergyPoint, after: EnergyPoint, t_s: float, low_w: float, high_w: float
+) -> tuple[float, float]:
+    """Return the least and the most joules at `t_s` between two points, at powers in a range."""
+    since_s = t_s - left.t_s
+    rest_s = after.t_s - t_s
+    least_j = max(left.joules + low_w * since_s, after.joules - high_w * rest_s)
+    most_j = min(left.joules + high_w * since_s, after.joules - low_w * rest_s)
+    return least_j, most_j
+
+
 class EnergyLine:
     """Energy over time through points in their order."""
 
@@ -139,7 +153,9 @@ class EnergyLine:
         bounds = _power_bounds(slopes_w, shown, is_held=is_held)
         low_w = bounds.low_w
         high_w = bounds.high_w
-        error_j = shown.window_j if shown.shows_shape and not is_held else 0.0
+        error_j = shown.window_j if shown.shows_shape else 0.0
+        if is_held:
+            error_j = self._held_level_j(right, slope_w, bounds, shown)
         if right in (0, len(points)):  # outside of the points
             edge = points[0] if right == 0 else points[-1]
             reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
@@ -147,15 +163,18 @@ class EnergyLine:
             half_width_j = extrapolation_j(abs(reach_s), beyond_s, edge.slack_s, low_w, high_w)
             return edge.joules + slope_w * reach_s, half_width_j + error_j
         left, after = points[right - 1], points[right]
-        x_s, rest_s = t_s - left.t_s, after.t_s - t_s
-        least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
-        most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
-        joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least), most)
-        slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
-        half_width_j = between_updates_j(joules, least, most)
+        least_j, most_j = _energy_bounds(left, after, t_s, low_w, high_w)
+        joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least_j), most_j)
+        half_width_j = between_updates_j(joules, least_j, most_j)
         if bounds.is_known and shown.is_counted:
             half_width_j = min(half_width_j, self._located_j(right, bounds, half_width_j))
-        return joules, half_width_j + update_time_j(slack_s, slope_w, high_w) + error_j
+        half_width_j += error_j
+        if is_held and not shown.shows_shape:  # at most that of any load with these means
+            any_load = shape_bounds(slopes_w, (), *shown.limits)
+            possible_j = _energy_bounds(left, after, t_s, any_load.low_w, any_load.high_w)
+            half_width_j = min(half_width_j, between_updates_j(joules, *possible_j))
+        slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
+        return joules, half_width_j + update_time_j(slack_s, slope_w, high_w)
 
     def _is_held(
         self, first: int, right: int, slopes_w: Sequence[float], shown: ShownPower
@@ -174,6 +193,23 @@ class EnergyLine:
             if times_s[index + 1] - times_s[index] <= longest_s
         ]
         return holds_levels(steps_w, shown.powers_w if shown.is_instant else ())
+
+    def _held_level_j(
+        self, right: int, slope_w: float, bounds: ShapeBounds, shown: ShownPower
+    ) -> float:
+        """Return the error at one instant before point `right`, of levels that are bursts.
+
+        Bursts whose period divides the window of the readings have the same mean in each reading,
+        as a flat load has. The window is a part of the update, or the whole of it.
+        """
+        right = min(max(right, 1), len(self._times_s) - 1)
+        window_s = self._times_s[right] - self._times_s[right - 1]
+        if shown.shows_shape:
+            window_s = min(window_s, SHORT_WINDOW_S)
+        return max(
+            hidden_shape_j(level_w, *shown.limits, window_s)
+            for level_w in levels_in_update_w(slope_w, bounds.low_w, bounds.high_w)
+        )
 
     def _stepwise(self, right: int, t_s: float, low_w: float, high_w: float) -> float:
         """Return the joules at `t_s`, assuming one change of power: from the slope before the

@@ -18,6 +18,7 @@ from wattline_exporter.meter.placement import LONG_STEP_S, PowerCurve, place_ene
 from wattline_exporter.meter.sensor_clock import AVERAGING_S
 from wattline_exporter.meter.totals import MeteredPoll
 from wattline_exporter.meter.uncertainty import (
+    SHORT_WINDOW_S,
     EnergyMark,
     averaging_j,
     bridged_instant_j,
@@ -29,8 +30,6 @@ from wattline_exporter.meter.uncertainty import (
 
 BRIDGED_S = 1.0
 """Longest time between polls that is never a gap: power is interpolated in between."""
-_WINDOW_S = 0.025
-"""Window of instantaneous power."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ class MeterView:
         if self._curve is None:
             polls = [item.poll for item in self._polls]
             window_s = (
-                _WINDOW_S if any(poll.instant_w is not None for poll in polls) else AVERAGING_S
+                SHORT_WINDOW_S if any(poll.instant_w is not None for poll in polls) else AVERAGING_S
             )
             lag_s = (window_s + self._sensors.power_update_s) / 2
             self._curve = power_curve(polls, lag_s, lag_s)

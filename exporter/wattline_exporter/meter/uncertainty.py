@@ -19,10 +19,11 @@ from wattline_exporter.meter.totals import LastPoll, MeterTotals
 
 TOLERANCE = 0.05
 """Largest relative difference between the energies of two accurate sensors."""
-UNRESOLVED_S = 0.025 / 4
-"""Quarter of the power sensor's window of 25 ms. Multiplied by the mean power, it is the error for
-loads that switch faster: the sensor reports only their mean, so they do not widen the range of
-powers.
+SHORT_WINDOW_S = 0.025
+"""Window of an instantaneous power that is shorter than an update."""
+UNRESOLVED_S = SHORT_WINDOW_S / 4
+"""Quarter of that window. Multiplied by the mean power, it is the error for loads that switch
+faster: the sensor reports only their mean, so they do not widen the range of powers.
 """
 LONG_SLACK_S = 0.1
 """Error of an update's time above which the highest nearby power, instead of the slope between two
@@ -364,6 +365,19 @@ def holds_levels(steps_w: Sequence[float], powers_w: Sequence[float] = ()) -> bo
         if is_change and is_after_change:
             return False
     return is_low_held and is_high_held
+
+
+def levels_in_update_w(mean_w: float, low_w: float, high_w: float) -> list[float]:
+    """Return the levels at which a load is in an update with the mean `mean_w`, if it holds them:
+    `low_w`, `high_w`, or both where it changes.
+    """
+    noise_w = 1.0 + _NOISE * high_w
+    levels_w = []
+    if mean_w < high_w - noise_w:
+        levels_w.append(low_w)
+    if mean_w > low_w + noise_w:
+        levels_w.append(high_w)
+    return levels_w
 
 
 def located_step_j(

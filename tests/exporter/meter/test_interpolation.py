@@ -265,39 +265,52 @@ def test_interpolation_hidden_shape_is_widest_at_the_share_of_the_mean_in_the_li
     assert halves_j[75 - 1] == pytest.approx(11.5)
 
 
-def test_interpolation_hidden_shape_is_known_at_levels_that_the_load_holds():
-    # 100 W for 0.5 s, 500 W for 0.5 s; at 0.75 s only 1 ms of jitter at 500 W remains
+def test_interpolation_means_hide_bursts_at_a_level_that_the_load_holds():
+    # 100 W for 0.5 s, 500 W for 0.5 s. The update from 0.7 to 0.8 s has 50 J at up to 700 W: at its
+    # middle 25 J, or 15 to 35 J; after 10 ms 5 J, or 0 to 7 J. 1 ms of jitter at 500 W adds 0.5 J
     load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
-    points = points_of(load.energy_j, 2.0)
+    line_of_points = EnergyLine(points_of(load.energy_j, 2.0))
+    shown = hidden(100.0, 500.0)
 
-    joules, half_width_j = EnergyLine(points).at(0.75, hidden(100.0, 500.0))
-
-    assert joules == pytest.approx(175.0)
-    assert half_width_j == pytest.approx(0.5)
+    assert line_of_points.at(0.75, shown) == pytest.approx((175.0, 10.5))
+    assert line_of_points.at(0.71, shown) == pytest.approx((155.0, 5.5))
 
 
-def test_interpolation_hidden_shape_locates_one_change_between_held_levels():
+def test_interpolation_means_locate_one_change_between_held_levels():
     # 100 W until 0.53 s, then 500 W: 53 J and 10 J at 0.55 s. The noise of the means is 11 W in
-    # 0.1 s, 1.1 J, and 1 ms of jitter at the update's mean of 380 W adds 0.38 J
+    # 0.1 s, 1.1 J, and 1 ms of jitter at the update's mean of 380 W adds 0.38 J. Bursts with a mean
+    # of 100 W: 100 · 600 / 700 · 0.1 s = 8.57 J; of 500 W: 500 · 200 / 700 · 0.1 s = 14.29 J
     load = Steps([(0.53, 100.0), (1.5, 500.0)])
     points = points_of(load.energy_j, 2.0)
 
     joules, half_width_j = EnergyLine(points).at(0.55, hidden(100.0, 500.0))
 
     assert joules == pytest.approx(63.0)
-    assert half_width_j == pytest.approx(1.48)
+    assert half_width_j == pytest.approx(1.1 + 0.38 + 100.0 / 7)
 
 
-@pytest.mark.parametrize(("is_instant", "half_width_j"), [(True, 10.0 + 0.5), (False, 0.5)])
+def test_interpolation_held_level_of_idle_power_has_no_bursts():
+    # the same load of a device that never falls below 100 W, at 0.45 s: 1 ms of jitter at 100 W
+    load = Steps([(0.53, 100.0), (1.5, 500.0)])
+    points = points_of(load.energy_j, 2.0)
+
+    shown = hidden(100.0, 500.0, limits=PowerLimits(100.0, 700.0))
+
+    assert EnergyLine(points).at(0.45, shown) == pytest.approx((45.0, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("is_instant", "half_width_j"), [(True, 22.0 + 0.38), (False, 1.1 + 0.38 + 100.0 / 7)]
+)
 def test_interpolation_instant_power_below_a_held_level_hides_the_shape(is_instant, half_width_j):
     # readings of 100 W only, while the means reach 500 W, as of bursts of a load in step with the
-    # updates: 500 W of at most 700 W, in the middle of an update: 50 J less 35 J to 35 J, or ± 10 J
-    load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
+    # updates: 13 J of an update of 38 J, of which 3 to 35 J may flow in each half at up to 700 W
+    load = Steps([(0.53, 100.0), (1.5, 500.0)])
     points = points_of(load.energy_j, 2.0)
 
     shown = ShownPower((100.0,), is_instant, LIMITS, shows_shape=False)
 
-    assert EnergyLine(points).at(0.75, shown) == pytest.approx((175.0, half_width_j))
+    assert EnergyLine(points).at(0.55, shown) == pytest.approx((63.0, half_width_j))
 
 
 def test_interpolation_held_levels_are_not_sought_in_longer_intervals():
@@ -308,7 +321,7 @@ def test_interpolation_held_levels_are_not_sought_in_longer_intervals():
     joules, half_width_j = EnergyLine(points).at(1.55, hidden(100.0, 500.0))
 
     assert joules == pytest.approx(300.0 + 53.0 + 10.0)
-    assert half_width_j == pytest.approx(1.48)
+    assert half_width_j == pytest.approx(1.1 + 0.38 + 100.0 / 7)
 
 
 def test_interpolation_without_polls_keeps_the_unknown_power():
@@ -331,14 +344,14 @@ def test_interpolation_flat_readings_that_show_the_shape_leave_their_window():
     assert EnergyLine(points).at(2.05, shown) == pytest.approx((717.5, 2.35))
 
 
-def test_interpolation_held_levels_leave_no_faster_load():
-    # as above at 0.75 s: 1 ms of jitter at 500 W
+def test_interpolation_readings_hide_bursts_at_a_held_level_in_their_window():
+    # as above at 0.75 s: 500 · 200 / 700 · 25 ms = 3.57 J, and 1 ms of jitter at 500 W
     load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
     points = points_of(load.energy_j, 2.0)
 
     shown = ShownPower((100.0, 500.0), limits=LIMITS, window_j=2.0)
 
-    assert EnergyLine(points).at(0.75, shown) == pytest.approx((175.0, 0.5))
+    assert EnergyLine(points).at(0.75, shown) == pytest.approx((175.0, 25.0 / 7 + 0.5))
 
 
 def test_interpolation_integrated_power_locates_no_change():

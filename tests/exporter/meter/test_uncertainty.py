@@ -30,6 +30,7 @@ from wattline_exporter.meter.uncertainty import (
     holds_levels,
     is_other_power,
     late_doubt_j,
+    levels_in_update_w,
     located_step_j,
     long_interval_j,
     outside_range_j,
@@ -283,6 +284,21 @@ def test_levels_are_held_by_two_updates_at_each_end(steps_w, is_held):
 )
 def test_levels_are_held_where_readings_reach_from_one_to_the_other(powers_w, is_held):
     assert holds_levels([100.0, 100.0, 500.0, 500.0], powers_w) is is_held
+
+
+@pytest.mark.parametrize(
+    ("mean_w", "levels_w"),
+    [
+        (100.0, [100.0]),
+        (111.0, [100.0]),  # within 1 W and 2 % of 500 W
+        (112.0, [100.0, 500.0]),  # the load changes
+        (488.0, [100.0, 500.0]),
+        (489.0, [500.0]),
+        (500.0, [500.0]),
+    ],
+)
+def test_levels_in_an_update_are_those_within_the_noise_of_its_mean(mean_w, levels_w):
+    assert levels_in_update_w(mean_w, 100.0, 500.0) == levels_w
 
 
 @pytest.mark.parametrize(
