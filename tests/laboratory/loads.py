@@ -90,6 +90,22 @@ def _beating(rng: random.Random, update_s: float) -> Square:
     return wave(rng, update_s * rng.choice([1 / 3, 1 / 2, 1.0]) * (1.0 + drift))
 
 
+def paused_bursts(
+    rng: random.Random, period_s: float, duty: float, rest_s: float, seconds: float
+) -> Trace:
+    """Return bursts of a share `duty` of each period, for `rest_s` after each pause as long."""
+    times_s = [0.0]
+    watts = [LOW_W]
+    begin_s = rng.uniform(0.01, rest_s)
+    while begin_s < seconds + TAIL_S:
+        for number in range(math.ceil(rest_s / period_s)):
+            start_s = begin_s + number * period_s
+            times_s += [start_s, start_s + duty * period_s]
+            watts += [HIGH_W, LOW_W]
+        begin_s = times_s[-1] + (1 - duty) * period_s + rest_s
+    return Trace(Recording(tuple(times_s), tuple(watts)))
+
+
 CLASSES: Mapping[str, Callable[[random.Random, float, float], Load]] = {
     "flat": lambda rng, _update_s, _seconds: Constant(rng.uniform(LOW_W, HIGH_W)),
     "ramp": lambda _rng, _update_s, seconds: Ramp(LOW_W, HIGH_W, seconds + TAIL_S),
