@@ -4,8 +4,10 @@ decode them.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
+import random
 import subprocess
 import sys
 import threading
@@ -22,12 +24,14 @@ from opentelemetry.semconv._incubating.metrics import hw_metrics
 
 from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 from tests.polling import eventually
+from tests.simulation.virtual_time import VirtualLoop, VirtualTime
 from wattline.contract import metrics as m
 from wattline_exporter.sensors.readings import Reading
 from wattline_exporter.web.otlp_metrics import (
     HARDWARE_METRICS,
     MAX_CAUSES,
     FirstOfEachCause,
+    OtlpMetrics,
     metrics_data,
 )
 
@@ -140,6 +144,20 @@ def test_collector_that_refuses_is_named_once_and_asked_again(start, collector):
 
 def failure(cause):
     return logging.LogRecord("otlp", logging.ERROR, "", 0, "code: 400, reason: %s", (cause,), None)
+
+
+def test_stop_waits_1_5_s_for_readings_that_do_not_come():
+    virtual = VirtualTime(random.Random(1), begin_s=100.0)
+    loop = VirtualLoop(virtual)
+    never = loop.create_future()
+    sender = OtlpMetrics("http://127.0.0.1:9/v1/metrics", lambda: never)
+
+    loop.run_until_complete(sender.stop())
+
+    assert virtual.s == pytest.approx(101.5, abs=0.001)  # the loop's timers are up to 0.1 ms late
+    never.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
 
 
 def test_causes_that_all_differ_are_logged_and_kept_up_to_a_limit():
