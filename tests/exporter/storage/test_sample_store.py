@@ -7,9 +7,11 @@ from contextlib import closing
 import pytest
 
 from wattline.contract import history as contract
+from wattline.contract.compact_history import COMPACT_SCHEMA
 from wattline.contract.metrics import GPU_POWER, RUN_ENERGY, RUN_START
 from wattline_exporter.sensors.readings import Reading
 from wattline_exporter.storage.history import EndedRuns, History
+from wattline_exporter.storage.sample_store import SeriesIds
 
 NOW = 1_790_000_000
 FORMER_SCHEMA = """
@@ -157,6 +159,40 @@ def test_series_of_many_runs_share_their_labels(tmp_path):
     assert templates == 2
     assert found.labels["run_id"] == "r-7"
     assert found.samples == [(NOW + 7, 1.0)]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize(
+    ("matchers", "expected"),
+    [
+        ('run_id="r-7"', {"r-7"}),
+        ('run_id=~"r-7|r-1|none"', {"r-7", "r-1"}),
+        ('run_id=~"r-7|"', {"r-7", None}),
+        ('run_id!="r-7"', {"r-0", "r-1", None}),
+        ('device="0"', {"r-0", "r-1", "r-7"}),
+    ],
+)
+def test_labels_of_runs_are_those_that_match(tmp_path, is_plain, matchers, expected):
+    name = "wattline_run_energy_joules_total"
+    kept = [{"run_id": run, "device": "0"} for run in ("r-0", "r-1", "r-7")]
+    kept.append({"note": '"run_id":"r-7"'})
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(contract.SCHEMA if is_plain else COMPACT_SCHEMA)
+        ids = SeriesIds(connection) if not is_plain else None
+        for number, labels in enumerate(kept, 1):
+            if ids is not None:
+                ids.find(name, labels)
+                continue
+            row = number, name, contract.canonical_labels(labels)
+            connection.execute("INSERT INTO series VALUES (?, ?, ?)", row)
+        if ids is not None:
+            ids.insert_new()
+        query = contract.parse_query(f"{name}{{{matchers}}}[1s]")
+        found = contract.select_labels(connection, query.name, query.matchers)
+
+    assert {labels.get("run_id") for labels in found.values()} == expected
+    assert {labels.pop("__name__") for labels in found.values()} == {name}
+    assert all(labels in kept for labels in found.values())
 
 
 def test_file_of_former_version_is_read_and_continued(tmp_path):

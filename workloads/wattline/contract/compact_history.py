@@ -79,6 +79,36 @@ def is_compact(connection: sqlite3.Connection) -> bool:
     return found is not None
 
 
+def compact_labels(
+    connection: sqlite3.Connection, names: Collection[str] | None, run_ids: Collection[str] | None
+) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """Yield id, name and labels of series of `names`, of runs `run_ids` or in no table of runs.
+
+    None stands for any. The cost grows with the templates of the names and with the result.
+    """
+    conditions = []
+    if names is not None:
+        conditions.append("t.name IN (SELECT value FROM json_each(:names))")
+    if run_ids is not None:
+        conditions.append(
+            "s.run IN (SELECT 0 UNION ALL SELECT id FROM run_name"
+            " WHERE run_id IN (SELECT value FROM json_each(:run_ids)))"
+        )
+    # without CROSS, SQLite may read all series first
+    rows = connection.execute(
+        "SELECT s.id, t.name, t.labels, r.run_id FROM label_template t"
+        " CROSS JOIN stored_series s ON s.template = t.id LEFT JOIN run_name r ON r.id = s.run"
+        f" WHERE {' AND '.join(conditions) or '1'}",
+        {"names": json.dumps(sorted(names or ())), "run_ids": json.dumps(sorted(run_ids or ()))},
+    )
+    templates: dict[str, dict[str, str]] = {}
+    for series_id, name, text, run_id in rows:
+        if text not in templates:
+            templates[text] = json.loads(text)
+        labels = templates[text]
+        yield series_id, name, labels if run_id is None else {**labels, "run_id": run_id}
+
+
 def time_span_ms(connection: sqlite3.Connection) -> tuple[int, int] | None:
     """Return the times of the first and of the last sample; None for an empty history."""
     tables = ("changed", "moment") if is_compact(connection) else ("samples",)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from wattline.contract.compact_history import is_compact, steady_samples
+from wattline.contract.compact_history import compact_labels, is_compact, steady_samples
 
 SCHEMA_VERSION = 1
 META_SCHEMA = """
@@ -46,6 +47,8 @@ _LITERAL_ALTERNATIVES = re.compile(r"[\w:/ |-]*", re.ASCII)
 """Value of `=~` and `!~`: texts separated by `|`, which a client needs to select several metrics in
 one query.
 """
+_RUN_LABEL = re.compile(r'"run_id":"([^"\\\\]*)"')
+"""Run id in canonical labels; quotes in other labels are escaped."""
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"'}
 
@@ -54,7 +57,7 @@ class QueryError(ValueError):
     """Error of a query that the history does not support; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matcher:
     """Label matcher. With `=~` and `!~`, `value` holds literal alternatives separated by `|`."""
 
@@ -62,12 +65,19 @@ class Matcher:
     operator: Literal["=", "!=", "=~", "!~"]
     value: str
 
-    def accepts(self, labels: dict[str, str]) -> bool:
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Texts that the label has, or has not."""
+        is_plain = self.operator in ("=", "!=")
+        return frozenset([self.value] if is_plain else self.value.split("|"))
+
+    @property
+    def is_positive(self) -> bool:
+        return self.operator in ("=", "=~")
+
+    def accepts(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels match by Prometheus's rules: an absent label is empty."""
-        value = labels.get(self.label, "")
-        if self.operator in ("=", "!="):
-            return (value == self.value) == (self.operator == "=")
-        return (value in self.value.split("|")) == (self.operator == "=~")
+        return (labels.get(self.label, "") in self.texts) == self.is_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,24 +194,40 @@ def select_labels(
     """Return the labels of the matching series by id; an empty name selects all metrics. Raises as
     `select_series`.
     """
-    where, parameters = ("name = ?", [name]) if name else ("1", [])
-    for matcher in matchers:
-        if matcher.label == "run_id" and matcher.operator == "=" and matcher.value:
-            where, parameters = (
-                f"{where} AND instr(labels, ?)",
-                [*parameters, canonical_labels({"run_id": matcher.value})[1:-1]],
-            )
-    candidates = connection.execute(
-        f"SELECT id, name, labels FROM series WHERE {where}", parameters
-    ).fetchall()
+    names = _texts(matchers, "__name__") if not name else frozenset([name])
+    run_ids = _texts(matchers, "run_id")
+    select = compact_labels if is_compact(connection) else _plain_labels
     found: dict[int, dict[str, str]] = {}
-    for series_id, its_name, text in candidates:
+    for series_id, its_name, labels in select(connection, names, run_ids):
         if is_late():
             raise QueryError("the query took too long; name the metric, or use fewer matchers")
-        labels = {"__name__": its_name, **json.loads(text)}
-        if all(matcher.accepts(labels) for matcher in matchers):
-            found[series_id] = labels
+        named = {"__name__": its_name, **labels}
+        if all(matcher.accepts(named) for matcher in matchers):
+            found[series_id] = named
     return found
+
+
+def _texts(matchers: Collection[Matcher], label: str) -> frozenset[str] | None:
+    """Return the texts of which a label has one, None for any."""
+    known = [one.texts for one in matchers if one.label == label and one.is_positive]
+    return frozenset.intersection(*known) if known else None
+
+
+def _plain_labels(
+    connection: sqlite3.Connection, names: Collection[str] | None, run_ids: Collection[str] | None
+) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """Yield id, name and labels of the series that may match; None stands for any."""
+    wanted = None if names is None else json.dumps(sorted(names))
+    chosen = "" if wanted is None else " WHERE name IN (SELECT value FROM json_each(?))"
+    rows = connection.execute(
+        f"SELECT id, name, labels FROM series{chosen}", () if wanted is None else (wanted,)
+    )
+    for series_id, name, text in rows:
+        if run_ids is not None:
+            of_run = _RUN_LABEL.search(text)
+            if (of_run[1] if of_run else "") not in run_ids:
+                continue
+        yield series_id, name, json.loads(text)
 
 
 def canonical_labels(labels: dict[str, str]) -> str:

@@ -83,7 +83,8 @@ class HistorySource:
         self._read: list[list[Series]] | None = None
         self._version: int | None = None
         self._kept: dict[int, _KeptSamples] = {}
-        self._labels: dict[tuple[str, tuple[Matcher, ...]], dict[int, dict[str, str]]] = {}
+        self._labels: dict[tuple[tuple[str, ...], tuple[Matcher, ...]], dict[int, dict[str, str]]]
+        self._labels = {}
         self.name = str(self._path)
         if not is_there(self._path):
             raise FetchError(
@@ -197,14 +198,7 @@ class HistorySource:
     ) -> list[list[Series]]:
         """Return the series of each request, by one read of the samples."""
         self._forget_if_changed()
-        labels = [
-            {
-                known: one
-                for name in names
-                for known, one in self._select_labels(name, equal).items()
-            }
-            for names, equal in requests
-        ]
+        labels = [self._select_labels(names, equal) for names, equal in requests]
         begin_ms, end_ms = (
             round(span_s[0] * 1_000) + 1,
             round(span_s[1] * 1_000),
@@ -225,10 +219,17 @@ class HistorySource:
             self._kept.clear()
             self._labels.clear()
 
-    def _select_labels(self, name: str, equal: tuple[Matcher, ...]) -> dict[int, dict[str, str]]:
-        key = name, equal
+    def _select_labels(
+        self, names: list[str], equal: tuple[Matcher, ...]
+    ) -> dict[int, dict[str, str]]:
+        """Return the labels of series by id, in the order of the names."""
+        key = tuple(names), equal
         if key not in self._labels:
-            self._labels[key] = select_labels(self._connection, name, equal)
+            matchers = (Matcher("__name__", "=~", "|".join(names)), *equal)
+            found = select_labels(self._connection, "", matchers)
+            order = {name: at for at, name in enumerate(names)}
+            ordered = sorted(found.items(), key=lambda one: order[one[1]["__name__"]])
+            self._labels[key] = dict(ordered)
         return self._labels[key]
 
     def _read_all(self, begin_ms: int, end_ms: int, wanted: Sequence[int]) -> dict[int, _Columns]:
