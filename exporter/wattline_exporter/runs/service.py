@@ -264,19 +264,27 @@ class RunService(Service):
         state: Literal["running", "ended"] | None,
         limit: int = MAX_RUNS_LISTED,
         processes: RunProcesses | None = None,
+        before: str | None = None,
     ) -> list[bytes]:
         """Return the newest runs as JSON, the newest first; only those of `processes`, if given.
 
-        Raises sqlite3.Error, and RunError for processes of another PID namespace.
+        With `before`, those that follow the run of that id in this order. Raises sqlite3.Error,
+        and RunError for processes of another PID namespace, and for an unknown `before`.
         """
         if processes is not None:
             return await self._runs_of(processes, state)
-        in_memory = dict(self._ledger.runs)
-        archived = await asyncio.to_thread(self._ledger.archive.runs, MAX_RUNS_LISTED)
+        after = None if before is None else (self._ledger.lookup.find(before).started_at, before)
+        in_memory = {
+            run_id: run
+            for run_id, run in self._ledger.runs.items()
+            if after is None or (run.started_at, run_id) < after
+        }
+        most = limit + len(in_memory)  # the stored runs may be those in memory
+        archived = await asyncio.to_thread(self._ledger.archive.runs, most, after)
         stored = {run.run_id: run for run in archived if run.is_final}
         runs = [*(stored | in_memory).values()]
         chosen = [run for run in runs if state in (None, "running" if run.is_open else "ended")]
-        chosen.sort(key=lambda run: run.started_at, reverse=True)
+        chosen.sort(key=lambda run: (run.started_at, run.run_id), reverse=True)
         bodies: list[bytes] = []
         for run in chosen[:limit]:
             if isinstance(run, StoredRun):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import zlib
 
@@ -13,6 +14,7 @@ CREATE TABLE IF NOT EXISTS archived_run (
     run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, request TEXT NOT NULL,
     dictionary INTEGER NOT NULL, body BLOB NOT NULL
 );
+CREATE INDEX IF NOT EXISTS archived_run_by_start ON archived_run (started_at);
 """
 KEPT_RUNS = 1_000
 """Final runs that stay in the table `run`: as many as the run API lists."""
@@ -70,6 +72,34 @@ def archived_run(connection: sqlite3.Connection, run_id: str) -> StoredRun | Non
     started_at, request, packed, dictionary = row
     body = _decompress(bytes(packed), bytes(dictionary or b""))
     return StoredRun(run_id, started_at, is_open=False, is_final=True, request=request, body=body)
+
+
+def newest_runs(
+    connection: sqlite3.Connection, limit: int, before: tuple[float, str] | None
+) -> list[StoredRun]:
+    """Return the newest runs, archived ones included; with `before` those that are older than that
+    start and run id.
+    """
+    parameters = (*(before or (math.inf, "")), limit)
+    rows = connection.execute(
+        "SELECT * FROM run WHERE (started_at, run_id) < (?, ?) "
+        "ORDER BY started_at DESC, run_id DESC LIMIT ?",
+        parameters,
+    ).fetchall()
+    found = [StoredRun(*row) for row in rows]
+    archived = connection.execute(
+        "SELECT run_id, started_at FROM archived_run WHERE (started_at, run_id) < (?, ?) "
+        "ORDER BY started_at DESC, run_id DESC LIMIT ?",
+        parameters,
+    ).fetchall()
+    known = [(run.started_at, run.run_id) for run in found]
+    keys = sorted([*known, *((at, run_id) for run_id, at in archived)], reverse=True)[:limit]
+    wanted = {run_id for _, run_id in keys}
+    for run_id, _ in archived:
+        if run_id in wanted and (run := archived_run(connection, run_id)):
+            found.append(run)
+    found.sort(key=lambda run: (run.started_at, run.run_id), reverse=True)
+    return found[:limit]
 
 
 def _compress(body: bytes, dictionary: bytes) -> bytes:

@@ -28,6 +28,7 @@ from wattline_exporter.storage.run_archive import (
     ARCHIVED_AT_ONCE,
     archive_runs,
     archived_run,
+    newest_runs,
 )
 from wattline_exporter.storage.saved_state import SavedState, StateChanges, StoredRun
 
@@ -283,13 +284,12 @@ class StateFile:
         row = self._reader.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()
         return StoredRun(*row) if row else archived_run(self._reader, run_id)
 
-    def runs(self, limit: int) -> list[StoredRun]:
-        """Return the newest runs, over a separate connection so that no write waits."""
+    def runs(self, limit: int, before: tuple[float, str] | None = None) -> list[StoredRun]:
+        """Return the newest runs, over a separate connection so that no write waits; with `before`
+        those that are older than that start and run id.
+        """
         with closing(sqlite3.connect(self.folder / STATE_FILE, timeout=1)) as connection:
-            rows = connection.execute(
-                "SELECT * FROM run ORDER BY started_at DESC LIMIT ?", (limit,)
-            ).fetchall()
-        return [StoredRun(*row) for row in rows]
+            return newest_runs(connection, limit, before)
 
     def close(self) -> None:
         self._reader.close()

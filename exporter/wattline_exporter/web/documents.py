@@ -138,6 +138,12 @@ _LIMIT = {
     "in": "query",
     "schema": {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 1_000},
 }
+_BEFORE = {
+    "name": "before",
+    "in": "query",
+    "description": "Id of the last run of the page before.",
+    "schema": {"type": "string"},
+}
 _QUERY = {
     "name": "query",
     "in": "query",
@@ -226,7 +232,7 @@ def _paths() -> dict[str, Any]:
     listed = _operation(
         "List runs, newest first.",
         {"200": {"type": "array", "items": run}},
-        parameters=[_STATE, _LIMIT, _PID, _PID_NAMESPACE],
+        parameters=[_STATE, _LIMIT, _BEFORE, _PID, _PID_NAMESPACE],
     )
     report = _operation(
         "Report requests of a server.", {"202": _ref(RequestReceipt)}, body=RequestReport

@@ -63,6 +63,7 @@ class RunApi(Protocol):
         state: Literal["running", "ended"] | None,
         limit: int,
         processes: RunProcesses | None,
+        before: str | None,
     ) -> list[bytes]: ...
 
 
@@ -256,7 +257,10 @@ async def show_runs(request: web.Request) -> web.Response:
     if state not in (None, "running", "ended"):
         raise RunError(400, f"state: expected running or ended, not {state[:40]!r}")
     chosen = cast('Literal["running", "ended"] | None', state)
-    bodies = await _runs(request).list_runs(chosen, query_limit(request), query_processes(request))
+    before = request.query.get("before")
+    bodies = await _runs(request).list_runs(
+        chosen, query_limit(request), query_processes(request), before
+    )
     return web.Response(
         body=b"[" + b",".join(bodies) + b"]", content_type="application/json", charset="utf-8"
     )

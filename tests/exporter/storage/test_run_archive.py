@@ -79,7 +79,24 @@ def test_newest_final_runs_and_others_stay_in_the_table_of_runs(state, tmp_path)
     assert [run.run_id for run in state.runs(2)] == [f"run-{KEPT_RUNS + n}" for n in (449, 448)]
 
 
-def test_archive_with_its_index_takes_a_tenth_of_the_runs(state, tmp_path):
+def test_pages_of_runs_go_on_from_the_table_into_the_archive(state):
+    """1,000 runs are in the table, 450 older ones in the archive: the seventh page has both."""
+    save_ended(state, KEPT_RUNS + 450)
+
+    page = state.runs(150)
+    pages = [page]
+    while page := state.runs(150, (page[-1].started_at, page[-1].run_id)):
+        pages.append(page)
+
+    listed = [run for page in pages for run in page]
+    assert [len(page) for page in pages] == [150] * 9 + [102]
+    assert [run for run in listed if run.is_final] == [
+        final(n) for n in reversed(range(KEPT_RUNS + 450))
+    ]
+    assert [run.run_id for run in listed[-3:]] == ["run-0", "open", "ended"]
+
+
+def test_archive_with_its_index_takes_a_ninth_of_the_runs(state, tmp_path):
     save_ended(state, KEPT_RUNS + 2_000)
     pages = (
         "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%archived_run%' OR name = 'run_dictionary'"
@@ -89,4 +106,4 @@ def test_archive_with_its_index_takes_a_tenth_of_the_runs(state, tmp_path):
         (taken,) = connection.execute(pages).fetchone()
 
     assert archived == 2_000
-    assert taken / archived < len(body(7)) / 10
+    assert taken / archived < len(body(7)) / 9

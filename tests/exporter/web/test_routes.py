@@ -71,6 +71,7 @@ def test_routes_unknown_path_method_or_query_is_rejected(exporter):
     assert_problem(exporter.get("/nowhere"), 404, "/nowhere")
     assert_problem(exporter.post("/metrics"), 405, "GET")
     assert_problem(exporter.get("/api/v1/runs?state=paused"), 400, "state", "running")
+    assert_problem(exporter.get("/api/v1/runs?before=none-such"), 404, "none-such")
     assert_problem(exporter.post("/v1/traces"), 404, "start the exporter with --otlp.traces")
 
 
@@ -88,6 +89,9 @@ def test_runs_route_filters_by_state_newest_first(start):
         assert listed("?state=ended") == ["b"]
         assert listed("?limit=2") == ["c", "b"]
         assert listed("?state=running&limit=1") == ["c"]
+        assert listed("?limit=2&before=c") == ["b", "a"]
+        assert listed("?state=running&before=c") == ["a"]
+        assert listed("?before=a") == []
         assert exporter.get("/api/v1/runs?state=ended")[1] == [exporter.get("/api/v1/runs/b")[1]]
 
 
