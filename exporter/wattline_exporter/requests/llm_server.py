@@ -32,9 +32,10 @@ from wattline_exporter.requests.final import (
 )
 from wattline_exporter.requests.meter_history import EnergyHistory, Gaps, MeterHistory
 from wattline_exporter.requests.views import PENDING_NO_GPU_NOTE, pending_note
+from wattline_exporter.requests.watermark import Watermark
 from wattline_exporter.sensors.readings import ClockReading, Device
 
-EXTEND_S = 4.0
+EXTEND_S = 2.0
 """Time between two readings of the meters: each one takes all polls of the last seconds into
 account.
 """
@@ -75,7 +76,9 @@ class Server:
         energy_at: EnergyAt,
         others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
     ) -> None:
-        self._division, self._window_s = Division(window_s, OPEN_TYPE), window_s
+        self._division = Division(OPEN_TYPE)
+        self._window_s = window_s
+        self._watermark = Watermark(window_s)
         self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
         self._histories = {device: MeterHistory(meter) for device, meter in meters.items()}
         self._gaps = Gaps()
@@ -135,8 +138,15 @@ class Server:
         now: ClockReading,
     ) -> None:
         """Add the requests of a batch, with the number of the labels of each one (N,)."""
+        offset_s = now.at - now.s
         self._left[number] = len(requests)
-        self._new.append(_Batch(number, requests.values, id_hashes, labels, now.at - now.s))
+        self._new.append(_Batch(number, requests.values, id_hashes, labels, offset_s))
+        arrived_s, ended_s = requests.started_at - offset_s, requests.ended_at - offset_s
+        self._watermark.report(arrived_s, ended_s, now.s)
+
+    def end(self, run_end_s: float) -> None:
+        """Note the end of the run."""
+        self._watermark.end(run_end_s)
 
     def _add_new(self) -> None:
         """Add the batches since the last call to the division: once a second, since each array
@@ -186,14 +196,17 @@ class Server:
             until_s = (
                 self._stop_s(now_s, settling_s) if at_once else min(now_s - settling_s, known_s)
             )
+            closed_s = self._watermark.closed_s(now_s)
+            is_last = at_once or closed_s == math.inf
             is_large = len(self._division) > MANY
-            if at_once or until_s - self._division.last_edge_s >= (
+            if is_last or until_s - self._division.last_edge_s >= (
                 RARELY_S if is_large else EXTEND_S
             ):
                 self._extend(self._division.last_edge_s, until_s)
-            wait_s = self._division.wait_s(now_s) if len(self._division) else self._window_s
-            due_s = math.inf if at_once else min(until_s, now_s - wait_s)
-            if at_once or due_s - self._division.divided_s >= (RARELY_S if is_large else every_s):
+            if not len(self._division):
+                closed_s = now_s - self._window_s
+            due_s = math.inf if at_once else min(until_s, closed_s)
+            if is_last or due_s - self._division.divided_s >= (RARELY_S if is_large else every_s):
                 self._add_final(self._final_rows(self._divide(due_s)))
         if at_once:
             self._finish()
@@ -232,7 +245,7 @@ class Server:
         """Return why a request that is not final has no estimate."""
         if not self._is_measured:
             return PENDING_NO_GPU_NOTE
-        return pending_note(MIN_FIT_SLOTS * SLOT_S, self._division.wait_s(now_s))
+        return pending_note(MIN_FIT_SLOTS * SLOT_S, self._watermark.wait_s(now_s))
 
     @property
     def _is_measured(self) -> bool:

@@ -120,6 +120,7 @@ class Servers:
                 server.use(meters)
                 end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
                 self._end(run_id, end_s)
+                server.end(end_s)
                 known_s = now.s - BEGIN_WITHIN_S
                 others = self._runs.others_on_gpus(run_id, max(known_s, _at_s(run.begin_at, now)))
                 if any(

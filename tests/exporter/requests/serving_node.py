@@ -48,9 +48,11 @@ class ServingNode:
     def gpu_periods(self, device, since_s, reporters):
         return self.node.service.gpu_periods(device, since_s, reporters)
 
-    async def serve(self, seconds, rng, rate=0.5):
-        """Serve requests in steps of 0.25 s; report them at their ends, and tick each second."""
-        running, sent = self.running, []
+    async def serve(self, seconds, rng, rate=0.5, every_s=0.25):
+        """Serve requests in steps of 0.25 s; report them every `every_s`, and tick each second."""
+        running = self.running
+        sent = []
+        waiting = []
         for step in range(round(seconds * 4)):
             if rng.random() < rate / 4:
                 running.append([self.node.now().at, rng.integers(2, 30)])
@@ -69,7 +71,10 @@ class ServingNode:
                         f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05
                     )
                 )
-                await self.service.report("server", sent[-1:])
+                waiting.append(sent[-1])
+            if waiting and (step + 1) % (every_s * 4) == 0:
+                await self.service.report("server", waiting)
+                waiting = []
             if step % 4 == 0:
                 await self.service.tick()
         return sent

@@ -68,10 +68,6 @@ SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
 FIT_EVERY_S, FIT_EVERY_SHARE = 5.0, 0.1
 """Time between two fits, at least, and relative to the time of the slots in a fit."""
-FIRST_S = 30.0
-"""Time for which slots wait for all requests in them, until the durations of requests are known."""
-LEAST_WAIT_S, DURATIONS = 5.0, 1.5
-"""A slot is divided LEAST_WAIT_S and DURATIONS times the longest duration after its end."""
 COMPARED_AT_ONCE = 64
 """Most requests of one call whose estimates are compared with their energies."""
 _MOST_BLOCK_SLOTS = 20 * FIT_SLOTS
@@ -124,8 +120,7 @@ class DividedRequests:
 
 
 class Division:
-    """Requests of one server and its energy. Times are seconds of one clock, `window_s` the longest
-    wait of a slot.
+    """Requests of one server and its energy. Times are seconds of one clock.
 
     Requests become final in the order in which they were added. After each division, the energies
     of all requests and `rest_j` add up to `measured_j`. `key_type` is the type of the caller's
@@ -135,14 +130,13 @@ class Division:
 
     def __init__(
         self,
-        window_s: float,
         key_type: npt.DTypeLike = np.int64,
         slot_s: float = SLOT_S,
         *,
         is_regular: bool = True,
         role: Role | None = None,
     ) -> None:
-        self._window_s, self._slot_s = window_s, slot_s
+        self._slot_s = slot_s
         self._is_regular = is_regular
         self._role: Role | None = role
         self._held, self._keys = (
@@ -162,7 +156,7 @@ class Division:
         """Joules per load of the slots before them."""
         self._begins_s = np.empty(0)
         """Begins of the slots in `_rates`."""
-        self._pace, self._first_s, self._longest_s = UNKNOWN_PACE, np.inf, 0.0
+        self._pace = UNKNOWN_PACE
         self.measured_j = self.rest_j = self._divided_j = 0.0
         self.idle_j = self.guessed_j = 0.0
         """Idle energy of the divided slots, and energy above idle of guessed first tokens."""
@@ -204,8 +198,6 @@ class Division:
             self._held.values[_GUESSED, -len(spans) :] = untimed
             self._held.values[_ESTIMATED_J, -len(spans) :] = self._first_estimates(spans)
             as_items(self._keys.append(len(spans)))[:] = as_items(keys)
-            self._first_s = min(self._first_s, float(spans.ended_s.min()))
-            self._longest_s = max(self._longest_s, float((spans.ended_s - spans.arrived_s).max()))
 
     def held(self) -> tuple[np.ndarray, RequestSpans]:
         """Return the keys and spans of the requests that are not final."""
@@ -274,13 +266,6 @@ class Division:
     def divided_s(self) -> float:
         """Time up to which the energy is divided."""
         return float(self.edges_s[0]) if len(self.edges_s) else -np.inf
-
-    def wait_s(self, now_s: float) -> float:
-        """Return the time for which a slot waits: no known duration makes a longer one likely."""
-        wait_s = LEAST_WAIT_S + DURATIONS * self._longest_s
-        return min(
-            self._window_s, max(wait_s, FIRST_S) if now_s < self._first_s + 2 * FIRST_S else wait_s
-        )
 
     def divide(
         self,
@@ -571,7 +556,7 @@ def divide_all(
     half_j, other_half_j = np.zeros(len(spans)), 0.0
     group_sums: Energies | None = None
     file = _File(spans, slots, untimed)
-    division = Division(np.inf, np.intp, file.slot_s, is_regular=False, role=role)
+    division = Division(np.intp, file.slot_s, is_regular=False, role=role)
     for found in file.divide(division, busy):
         energies, at = found.energies, found.keys
         divided.prefill_j[at] = energies.prefill_j

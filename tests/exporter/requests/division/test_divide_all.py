@@ -375,7 +375,7 @@ def test_file_is_divided_as_in_a_server(
     spans, untimed = with_first_tokens(replace(served.spans, first_token_s=first_s))
 
     whole = divide_all(spans, slots, untimed=untimed)
-    division = Division(60.0)
+    division = Division()
     division.extend(slots.edges_s, np.append(0.0, np.cumsum(slots.joules)), slots.edge_half_j)
     division.add(spans, np.arange(len(spans)), np.False_ if untimed is None else untimed)
     found = division.divide(float(slots.edges_s[-1]), slots.idle_w, idle_known=idle_known)

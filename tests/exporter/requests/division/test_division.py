@@ -10,6 +10,7 @@ import pytest
 from tests.exporter.requests.division.server import serve
 from wattline_exporter.requests.division.division import Division, divide_all
 from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.watermark import Watermark
 
 WINDOW_S = 60.0
 WIDTH_S = 0.25
@@ -33,17 +34,21 @@ def stream(served, slots, until_s=None, estimates=None):
     The estimates at the reports are added to `estimates`, and the final energies with their idle
     energy.
     """
-    division, found = Division(WINDOW_S), {}
+    division, found = Division(), {}
+    watermark = Watermark(WINDOW_S)
     total_j = np.concatenate([[0.0], np.cumsum(slots.joules)])
     last_s = float(slots.edges_s[-1])
     division.extend(slots.edges_s[:1], total_j[:1], np.zeros(1))
     for now_s in np.arange(1.0, last_s + WINDOW_S + 2, 1.0):
         added = np.flatnonzero((served.spans.ended_s > now_s - 1) & (served.spans.ended_s <= now_s))
+        if len(added):
+            ended = columns(served.spans, added)
+            watermark.report(ended.arrived_s, ended.ended_s, now_s)
         estimated = division.estimate(columns(served.spans, added))
         division.add(columns(served.spans, added), added)
         new = (slots.edges_s > now_s - 1) & (slots.edges_s <= now_s)
         division.extend(slots.edges_s[new], total_j[new], np.zeros(np.count_nonzero(new)))
-        done = division.divide(now_s - division.wait_s(now_s), slots.idle_w)
+        done = division.divide(watermark.closed_s(now_s), slots.idle_w)
         found |= {
             key: (joules, half)
             for key, joules, half in zip(
@@ -113,7 +118,7 @@ def test_total_of_requests_and_rest_is_the_energy_of_the_meter():
             for each in ([1, 2], [1.5, 2.5], [4, 6], [100, 100], [0, 0], [50, 80])
         )
     )
-    division = Division(WINDOW_S)
+    division = Division()
     edges_s = np.arange(0.0, 10.25, 0.25)
     total_j = np.cumsum(np.random.default_rng(1).uniform(20, 100, len(edges_s)))
     division.extend(edges_s, total_j, np.zeros(len(edges_s)))
@@ -131,7 +136,7 @@ def test_time_before_the_first_slot_is_missing_and_in_the_half_width():
     """5 s at 200 W are measured, of which 100 W are idle power, and 6 s are missing: 1,200 J more
     in the half-width.
     """
-    division = Division(WINDOW_S)
+    division = Division()
     division.extend(np.arange(10.0, 20.0, 0.25), np.arange(40) * 50.0, np.zeros(40))
     division.add(
         RequestSpans(*(np.array([each]) for each in (4.0, 5.0, 15.0, 10.0, 0.0, 10.0))),
@@ -147,7 +152,7 @@ def test_time_before_the_first_slot_is_missing_and_in_the_half_width():
 
 def test_errors_of_the_meter_at_begin_and_end_are_in_the_half_width():
     """One request at 200 W, all of it idle power; the energy is known to ± 3 J at each instant."""
-    division = Division(WINDOW_S)
+    division = Division()
     edges_s = np.arange(0.0, 10.25, 0.25)
     division.extend(edges_s, 200.0 * edges_s, np.full(len(edges_s), 3.0))
     division.add(
@@ -165,7 +170,7 @@ def test_assumed_idle_energy_is_in_the_half_width_of_requests_in_its_time():
     """Requests at 200 W; the idle power is assumed to be 150 W up to 10 s, and known to be 150 W
     later.
     """
-    division = Division(WINDOW_S)
+    division = Division()
     edges_s = np.arange(0.0, 20.25, 0.25)
     division.extend(edges_s, 200.0 * edges_s, np.zeros(len(edges_s)))
     columns_of = (
@@ -193,7 +198,7 @@ def test_power_without_requests_is_in_the_rest_also_in_slots_with_requests():
     """A GPU at 700 W, of which 78 W are idle power; requests of 0.4 s, one each 4 s, divided second
     by second.
     """
-    division = Division(WINDOW_S)
+    division = Division()
     edges_s = np.arange(0.0, 100.25, 0.25)
     division.extend(edges_s, 700.0 * edges_s, np.zeros(len(edges_s)))
     starts = np.arange(4.1, 98.0, 4.0)
@@ -271,7 +276,7 @@ def test_idle_power_is_shared_at_each_instant_within_a_slot():
     """At 78 W, requests of 0.1 s, each of which shares 0.05 s with the one before and the one after
     it.
     """
-    division = Division(WINDOW_S)
+    division = Division()
     edges_s = WIDTH_S * np.arange(1 + 4 * 60)
     arrived_s = 1.03 + 0.05 * np.arange(400)
     spans = RequestSpans(
@@ -301,7 +306,7 @@ def lone_requests(count, seconds, every_s):
 
 def division_of(spans, power_w, half_j=0.0):
     """Return a division with requests, and slots of a power (K,)."""
-    division = Division(WINDOW_S)
+    division = Division()
     edges_s = WIDTH_S * np.arange(len(power_w) + 1)
     joules = np.append(0.0, np.cumsum(power_w * WIDTH_S))
     division.extend(edges_s, joules, np.full(len(edges_s), half_j))
@@ -400,7 +405,7 @@ def test_slots_of_any_width_have_the_energies_of_equal_ones():
     power_w = np.where(
         (middle_s > 2.0) & ((middle_s - 2.0) % 8.0 < 2.0) & (middle_s < 94.0), 300.0, 80.0
     )
-    division = Division(WINDOW_S, is_regular=False)
+    division = Division(is_regular=False)
     joules = np.append(0.0, np.cumsum(power_w * np.diff(edges_s)))
     division.extend(edges_s, joules, np.zeros(len(edges_s)))
     division.add(spans, np.arange(12))
@@ -420,7 +425,7 @@ def test_division_by_role_has_the_terms_of_its_phase():
     slot = np.arange(4 * 60)
     busy = (slot % 16 >= 8) & (slot < 4 * 48)
     edges_s = WIDTH_S * np.arange(len(slot) + 1)
-    division = Division(WINDOW_S, role="decode")
+    division = Division(role="decode")
     joules = np.append(0.0, np.cumsum(np.where(busy, 300.0, 80.0) * WIDTH_S))
     division.extend(edges_s, joules, np.zeros(len(edges_s)))
     division.add(spans, np.arange(12))

@@ -126,7 +126,7 @@ def test_half_widths_contain_work_of_another_process(width_s):
 
 def test_half_widths_in_the_exporter_contain_work_of_another_process():
     division, total_j = (
-        Division(60.0),
+        Division(),
         np.append(0.0, np.cumsum(power_w(SLOT_S, 2) * SLOT_S)),
     )
     division.extend(np.arange(0.0, SECONDS + SLOT_S, SLOT_S), total_j, np.zeros(len(total_j)))

@@ -12,6 +12,7 @@ import pytest
 from wattline_exporter.requests.division.division import Division, divide_all
 from wattline_exporter.requests.division.pace import union
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans, with_first_tokens
+from wattline_exporter.requests.watermark import Watermark
 
 WIDTH_S, IDLE_W, UNTIL_S = 0.25, 60.0, 120.0
 
@@ -61,16 +62,19 @@ def stream(spans, slots, idle_w=IDLE_W):
     """Report each request at the second of its end; return the division, and energies in the order
     of the ends.
     """
-    division, parts = Division(60.0), []
+    division, parts = Division(), []
+    watermark = Watermark(60.0)
     total_j = np.append(0.0, np.cumsum(slots.joules))
     half_j = np.zeros(len(total_j)) if slots.edge_half_j is None else slots.edge_half_j
     division.extend(slots.edges_s[:1], total_j[:1], half_j[:1])
     for now_s in np.arange(1.0, UNTIL_S + 1.0):
         added = np.flatnonzero((spans.ended_s > now_s - 1) & (spans.ended_s <= now_s))
         division.add(spans.take(added), added)
+        if len(added):
+            watermark.report(spans.arrived_s[added], spans.ended_s[added], now_s)
         new = (slots.edges_s > now_s - 1) & (slots.edges_s <= now_s)
         division.extend(slots.edges_s[new], total_j[new], half_j[new])
-        parts.append(division.divide(now_s - division.wait_s(now_s), idle_w))
+        parts.append(division.divide(watermark.closed_s(now_s), idle_w))
     parts.append(division.divide(UNTIL_S, idle_w))
     return division, parts
 

@@ -67,7 +67,7 @@ def test_exporter_adds_the_error_of_guesses_to_half_widths():
     total_j = np.append(0.0, np.cumsum(np.where(busy, 260.0, 60.0) * 0.25))
 
     def half_widths_j(untimed):
-        division = Division(60.0)
+        division = Division()
         division.extend(edges_s, total_j, np.zeros(len(edges_s)))
         division.add(RequestSpans(*columns), np.arange(len(starts_s)), untimed)
         return division.divide(100.0, 60.0).half_j
