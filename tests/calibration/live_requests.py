@@ -37,9 +37,8 @@ def _energy_at(served: Served, rng: np.random.Generator, age_s: float) -> Energy
     ages: dict[float, float] = {}
 
     def energy_at(
-        _device: Device, history: Any, edges_s: FloatArray
+        _device: Device, _trail: Any, edges_s: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        history.begin_s = -np.inf
         own_s = np.array(
             [
                 ages.setdefault(round(edge_s, 4), rng.uniform(0.0, age_s))
@@ -71,14 +70,14 @@ def _serve_live(
     """Report each request at the second after its end; return final rows, and estimates (2, N) at
     the reports.
     """
-    latest = SimpleNamespace(after_s=np.inf)
-    spans, meter = (
-        served.spans,
-        SimpleNamespace(settling_s=lambda: SETTLING_S, latest=latest, polls=()),
+    spans = served.spans
+    trail = SimpleNamespace(
+        begin_s=-np.inf, last_s=-np.inf, is_polled=True, pauses_s=lambda _since_s: ()
     )
-    meters: Any = {Device("gpu", "GPU-0"): meter}
+    trail.read = lambda now_s: setattr(trail, "last_s", now_s - SETTLING_S)
+    trails: Any = {Device("gpu", "GPU-0"): trail}
     server = Server(
-        WINDOW_S, meters, lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w), energy_at
+        WINDOW_S, trails, lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w), energy_at
     )
     order, reported, rows = np.argsort(spans.ended_s), 0, []
     estimates = np.full((2, len(spans)), np.nan)

@@ -13,12 +13,12 @@ import numpy as np
 
 from wattline.figures import Figure, sum_of_correlated
 from wattline_exporter.attribution.device_loads import GpuUse
-from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.requests.division.arrays import FloatArray, IntArray
 from wattline_exporter.requests.division.columns import RequestColumns, as_items, spans_at
-from wattline_exporter.requests.division.division import SLOT_S, DividedRequests, Division
+from wattline_exporter.requests.division.division import DividedRequests, Division
 from wattline_exporter.requests.division.model import MIN_FIT_SLOTS
 from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.energy_trail import STEP_S, EnergyTrail, pause_overlaps_s
 from wattline_exporter.requests.final import (
     ENERGY_FIELDS,
     FINAL_TYPE,
@@ -30,7 +30,6 @@ from wattline_exporter.requests.final import (
     TOO_LATE,
     FinalEnergy,
 )
-from wattline_exporter.requests.meter_history import EnergyHistory, Gaps, MeterHistory
 from wattline_exporter.requests.views import PENDING_NO_GPU_NOTE, pending_note
 from wattline_exporter.requests.watermark import Watermark
 from wattline_exporter.sensors.readings import ClockReading, Device
@@ -39,13 +38,17 @@ EXTEND_S = 2.0
 """Time between two readings of the meters: each one takes all polls of the last seconds into
 account.
 """
-MANY, RARELY_S = 5_000, 8.0
+MANY = 5_000
 """Requests that are held, from which on the meters are read and the energy is divided every
-RARELY_S, at lower cost. Meters keep the polls of 12 s.
+RARELY_S, at lower cost.
 """
+RARELY_S = 8.0
+"""Longest time between two readings of a meter, which keeps the polls of 12 s."""
+LATE_S = 10.0
+"""Time for which slots wait for the polls of their time."""
 
-Meters = Mapping[Device, DeviceMeter]
-EnergyAt = Callable[[Device, EnergyHistory, FloatArray], tuple[FloatArray, FloatArray]]
+Trails = Mapping[Device, EnergyTrail]
+EnergyAt = Callable[[Device, EnergyTrail, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the
 meter.
 """
@@ -66,22 +69,22 @@ class _Batch(NamedTuple):
 
 
 class Server:
-    """Requests of one run with the meters of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
+    """Requests of one run with the energy of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
 
     def __init__(
         self,
         window_s: float,
-        meters: Meters,
+        trails: Trails,
         idle_w: IdlePower,
         energy_at: EnergyAt,
         others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
     ) -> None:
-        self._division = Division(OPEN_TYPE)
+        self._division = Division(OPEN_TYPE, STEP_S)
         self._window_s = window_s
         self._watermark = Watermark(window_s)
-        self._meters, self._idle_w, self._gpu_energy_at = meters, idle_w, energy_at
-        self._histories = {device: MeterHistory(meter) for device, meter in meters.items()}
-        self._gaps = Gaps()
+        self._trails = trails
+        self._idle_w = idle_w
+        self._gpu_energy_at = energy_at
         self._others_on_gpus = others_on_gpus
         self._new: list[_Batch] = []
         """Batches that are not in the division yet."""
@@ -92,42 +95,40 @@ class Server:
         """Final requests of batches that are not final as a whole."""
         self._lowest_w = float("inf")
         self._late_from_s = math.inf
-        """Instant from which slots have energies that were read before the polls of their time."""
+        """Instant from which slots have energies that were read too early: before the polls of
+        their time, or before the loads of all runs were known.
+        """
 
     def __len__(self) -> int:
         return len(self._division) + sum(len(each.id_hashes) for each in self._new)
 
     @property
-    def meters(self) -> Meters:
-        return self._meters
+    def trails(self) -> Trails:
+        return self._trails
 
     @property
     def divided_s(self) -> float:
         """Time up to which the energy is divided."""
         return self._division.divided_s
 
-    def use(self, meters: Meters) -> None:
-        """Use other meters for all slots that are not divided yet, a new one as far as its polls
-        are kept.
-
-        GPUs of a run may be found late.
+    def use(self, trails: Trails) -> None:
+        """Use other GPUs for all slots that are not divided yet: those of a run may be found
+        late.
         """
-        if meters != self._meters:
-            self._histories = {
-                device: self._histories.get(device) or MeterHistory(meters[device])
-                for device in meters
-            }
-            self._meters, self._lowest_w = meters, float("inf")
-            self._division.measure_again(self._energy_at)
-            begins_s = [
-                each.begin_s for each in self._histories.values() if each.begin_s < math.inf
-            ]
+        if trails != self._trails:
+            self._trails = trails
+            self.measure_again(-math.inf)
+            begins_s = [each.begin_s for each in trails.values() if each.begin_s < math.inf]
             self._division.fit_from(max([self._division.divided_s, *begins_s]))
 
     def measure_again(self, from_s: float) -> None:
-        """Replace the energies from an instant on: another run has a part of them."""
+        """Replace the energies from an instant on: another run has a part of them.
+
+        They are replaced again with the next slots, when the loads of both runs are known.
+        """
         self._lowest_w = float("inf")
         self._division.measure_again(self._energy_at, from_s)
+        self._late_from_s = min(self._late_from_s, from_s)
 
     def add(
         self,
@@ -174,7 +175,6 @@ class Server:
     def begin(self, from_s: float) -> None:
         """Begin the first slot."""
         edges_s = np.array([from_s])
-        self._gaps.add(self._histories.values(), from_s)
         self._division.extend(edges_s, *self._energy_at(edges_s))
 
     @property
@@ -191,34 +191,45 @@ class Server:
         requests are all final, and the number of the last batch.
         """
         self._add_new()
-        if self._division.last_edge_s is not None:
-            settling_s = max([0.0, *(meter.settling_s() for meter in self._meters.values())])
-            until_s = (
-                self._stop_s(now_s, settling_s) if at_once else min(now_s - settling_s, known_s)
-            )
-            closed_s = self._watermark.closed_s(now_s)
-            is_last = at_once or closed_s == math.inf
+        last_s = self._division.last_edge_s
+        if last_s is not None:
+            closed_s = math.inf if at_once else self._watermark.closed_s(now_s)
+            is_last = closed_s == math.inf
             is_large = len(self._division) > MANY
-            if is_last or until_s - self._division.last_edge_s >= (
-                RARELY_S if is_large else EXTEND_S
-            ):
-                self._extend(self._division.last_edge_s, until_s)
+            if is_last or now_s - last_s >= (RARELY_S if is_large else EXTEND_S):
+                read_s = self._read_s(now_s)
+                self._extend(
+                    last_s, self._stop_s(now_s, read_s) if at_once else min(read_s, known_s)
+                )
             if not len(self._division):
                 closed_s = now_s - self._window_s
-            due_s = math.inf if at_once else min(until_s, closed_s)
-            if is_last or due_s - self._division.divided_s >= (RARELY_S if is_large else every_s):
-                self._add_final(self._final_rows(self._divide(due_s)))
+            if not at_once:
+                closed_s = min(closed_s, known_s)
+            if is_last or closed_s - self._division.divided_s >= (
+                RARELY_S if is_large else every_s
+            ):
+                self._add_final(self._final_rows(self._divide(closed_s)))
         if at_once:
             self._finish()
         return self._take_whole()
 
-    def _stop_s(self, now_s: float, settling_s: float) -> float:
+    def _read_s(self, now_s: float) -> float:
+        """Read the energies of the GPUs; return the time up to which they are known, or LATE_S ago
+        if they stay unknown.
+        """
+        for each in self._trails.values():
+            each.read(now_s)
+        polled = [each for each in self._trails.values() if each.is_polled]
+        return min([now_s, *(max(each.last_s, now_s - LATE_S) for each in polled)])
+
+    def _stop_s(self, now_s: float, read_s: float) -> float:
         """Return the end of the last slot at a stop: that of the last request, whose energy may not
         be settled.
         """
         last_s = float(self._division.held()[1].ended_s.max(initial=-math.inf))
-        begin_s, until_s = self._division.divided_s, max(now_s - settling_s, min(now_s, last_s))
-        return begin_s + SLOT_S * math.ceil((until_s - begin_s) / SLOT_S)
+        begin_s = self._division.divided_s
+        until_s = max(read_s, min(now_s, last_s))
+        return begin_s + STEP_S * math.ceil((until_s - begin_s) / STEP_S)
 
     def find(self, id_hash: int) -> tuple[int, FinalEnergy | RequestSpans] | None:
         """Return the number of a request's batch, and its energy, or its span if it is not
@@ -245,18 +256,15 @@ class Server:
         """Return why a request that is not final has no estimate."""
         if not self._is_measured:
             return PENDING_NO_GPU_NOTE
-        return pending_note(MIN_FIT_SLOTS * SLOT_S, self._watermark.wait_s(now_s))
+        return pending_note(MIN_FIT_SLOTS * STEP_S, self._watermark.wait_s(now_s))
 
     @property
     def _is_measured(self) -> bool:
-        return any(meter.latest for meter in self._meters.values())
+        return any(each.is_polled for each in self._trails.values())
 
     def _divide(self, due_s: float) -> DividedRequests:
         idle_w, is_known = self._idle_power_w()
-        found = self._division.divide(due_s, idle_w, idle_known=is_known)
-        for each in self._histories.values():
-            each.forget(self._division.divided_s)
-        return found
+        return self._division.divide(due_s, idle_w, idle_known=is_known)
 
     def _final_rows(self, found: DividedRequests) -> np.ndarray:
         rows = np.zeros(len(found.keys), FINAL_TYPE)
@@ -267,7 +275,7 @@ class Server:
         arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
         rows["loss"][is_missing] = TOO_LATE
-        rows["mean_s"] = self._gaps.overlap_s(arrived_s, ended_s)
+        rows["mean_s"] = pause_overlaps_s(self._trails.values(), arrived_s, ended_s)
         if len(rows) and (uses := self._others_on_gpus(float(arrived_s.min()))):
             begins_s = np.array([use.begin_s for use in uses])[:, np.newaxis]
             ends_s = np.array([math.inf if use.end_s is None else use.end_s for use in uses])[
@@ -315,26 +323,21 @@ class Server:
 
     def _extend(self, last_s: float, until_s: float) -> None:
         """Add the slots from the last edge up to an instant."""
-        count = int((until_s - last_s) / SLOT_S + 1e-6)
+        count = int((until_s - last_s) / STEP_S + 1e-6)
         if count < 1:
             return
-        self._gaps.add(self._histories.values(), last_s)
         if self._late_from_s < last_s:
             self._division.measure_again(self._energy_at, self._late_from_s)
-        is_late = any(
-            meter.latest is None or meter.latest.after_s < until_s
-            for meter in self._meters.values()
-        )
+        is_late = any(each.last_s < until_s - STEP_S for each in self._trails.values())
         self._late_from_s = min(self._late_from_s, last_s) if is_late else math.inf
-        edges_s: FloatArray = last_s + SLOT_S * np.arange(count + 1, dtype=np.float64)
+        edges_s: FloatArray = last_s + STEP_S * np.arange(count + 1, dtype=np.float64)
         joules, half_j = self._energy_at(edges_s)
         self._division.extend(edges_s[1:], self._division.last_j + joules[1:], half_j[1:])
 
     def _energy_at(self, edges_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the energy of all GPUs from the first edge up to each one, and its half-widths."""
         energies = [
-            self._gpu_energy_at(device, history, edges_s)
-            for device, history in self._histories.items()
+            self._gpu_energy_at(device, trail, edges_s) for device, trail in self._trails.items()
         ]
         return energy_of_gpus(energies, len(edges_s))
 
@@ -345,10 +348,10 @@ class Server:
         self._lowest_w = min(self._lowest_w, self._division.lowest_w())
         edges_s = self._division.edges_s
         total_w = np.zeros(len(edges_s) - 1)
-        for device, history in self._histories.items():
+        for device, trail in self._trails.items():
             if (own_w := self._idle_w(device, edges_s)) is None:
                 return (self._lowest_w if self._lowest_w < float("inf") else 0.0), False
-            total_w += np.where(edges_s[:-1] >= history.begin_s, own_w, 0.0)
+            total_w += np.where(edges_s[:-1] >= trail.begin_s, own_w, 0.0)
         return total_w, True
 
 

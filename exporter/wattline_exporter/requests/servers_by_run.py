@@ -14,21 +14,23 @@ from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from wattline_exporter.attribution.load_energy import LoadEnergies
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.polling.live_state import LiveState
+from wattline_exporter.requests.energy_trail import EnergyTrail
 from wattline_exporter.requests.shares import GpuShares
 from wattline_exporter.requests.views import SHARED_NOTE
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, RunDevices, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.arrays import FloatArray
-    from wattline_exporter.requests.llm_server import Meters, Server
+    from wattline_exporter.requests.llm_server import Server, Trails
 
 MAX_SERVERS = 64
 BEGIN_WITHIN_S = 5.0
 """Time after its start in which a job finds the server that it loads: then it is known not to be
 another run.
 """
-BEFORE_S = 10.0
-"""Time before the first report of which the polls are still known."""
+READ_S = 8.0
+"""Time between two readings of the meter of a GPU without requests, which keeps the polls of 12 s.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,12 @@ class Servers:
 
     def __init__(self, runs: RunDirectory, live: LiveState, window_s: float) -> None:
         self._runs, self._live, self._window_s = runs, live, window_s
+        self._kept_s = 2 * window_s
+        """Time for which energies are kept: for a request as long as the window that is reported
+        at its end.
+        """
+        self.trails: dict[Device, EnergyTrail] = {}
+        """Energies of all GPUs, also before a run reports requests."""
         self.by_run: dict[str, Server] = {}
         self._shares = GpuShares(self._gpu_periods, runs.idle_w)
         self._load_energies = LoadEnergies()
@@ -75,20 +83,28 @@ class Servers:
         """Return a new server."""
         from wattline_exporter.requests.llm_server import Server
 
-        meters, idle_w = self._meters_of(run), partial(self._idle_w, run_id)
-        uses = partial(self._others_on_gpus, run_id)
+        self._read_gpus(now.s, 0.0)
+        trails = self._trails_of(run)
         server = Server(
-            self._window_s, meters, idle_w, partial(self._shares.energy_at, run_id), uses
+            self._window_s,
+            trails,
+            partial(self._idle_w, run_id),
+            partial(self._shares.energy_at, run_id),
+            partial(self._others_on_gpus, run_id),
         )
-        self._join(run_id, meters, now, run)
+        self._join(run_id, trails, now, run)
         server.begin(
-            max(now.s - BEFORE_S, _at_s(run.begin_at, now), self._divided_s.get(run_id, -math.inf))
+            max(
+                self._known_from_s(trails, now.s),
+                _at_s(run.begin_at, now),
+                self._divided_s.get(run_id, -math.inf),
+            )
         )
         self.by_run[run_id] = server
         log.info(
             "run %s reports requests; the energy of %d GPUs is divided among them",
             run_id,
-            len(meters),
+            len(trails),
         )
         return server
 
@@ -112,12 +128,13 @@ class Servers:
         """Use also GPUs on which processes of the runs were found later; declare other runs on
         them.
         """
+        self._read_gpus(now.s, READ_S)
         for run_id, server in self.by_run.items():
             with suppress(RunError):
                 run = self._runs.devices_of(run_id)
-                meters = self._meters_of(run)
-                self._join(run_id, meters, now, run)
-                server.use(meters)
+                trails = self._trails_of(run)
+                self._join(run_id, trails, now, run)
+                server.use(trails)
                 end_s = math.inf if run.end_at is None else _at_s(run.end_at, now)
                 self._end(run_id, end_s)
                 server.end(end_s)
@@ -130,7 +147,7 @@ class Servers:
                     self._runs.note(run_id, SHARED_NOTE)
         self._note_loads(now.s)
         self._divided_s = {
-            run_id: each for run_id, each in self._divided_s.items() if each > now.s - BEFORE_S
+            run_id: each for run_id, each in self._divided_s.items() if each > now.s - self._kept_s
         }
 
     def _gpu_periods(self, device: Device, since_s: float) -> Sequence[GpuLoadPeriod]:
@@ -153,7 +170,7 @@ class Servers:
 
     def known_s(self, run_id: str, now_s: float) -> float:
         """Return the time up to which the energy of a run is known."""
-        return self._shares.known_s(self.by_run[run_id].meters, now_s)
+        return self._shares.known_s(self.by_run[run_id].trails, now_s)
 
     def _others_on_gpus(self, run_id: str, since_s: float) -> Sequence[GpuUse]:
         try:
@@ -165,31 +182,45 @@ class Servers:
         """End the parts of a run at its end, which may be known late."""
         for device in self._shares.end(run_id, end_s) if end_s < math.inf else ():
             for server in self.by_run.values():
-                if device in server.meters:
+                if device in server.trails:
                     server.measure_again(end_s)
 
-    def _join(self, run_id: str, meters: Meters, now: ClockReading, run: RunDevices) -> None:
-        """Divide the energy of GPUs also with a run, from shortly before now as far as it is not
-        divided yet.
-        """
-        for device in meters:
+    def _join(self, run_id: str, trails: Trails, now: ClockReading, run: RunDevices) -> None:
+        """Divide the energy of GPUs also with a run, as far as it is known and not divided yet."""
+        for device, trail in trails.items():
             others = [
                 server
                 for each, server in self.by_run.items()
-                if each != run_id and device in server.meters
+                if each != run_id and device in server.trails
             ]
-            since_s = max([now.s - BEFORE_S, *(server.divided_s for server in others)])
+            since_s = max(
+                [
+                    self._known_from_s({device: trail}, now.s),
+                    *(server.divided_s for server in others),
+                ]
+            )
             if self._shares.join(run_id, device, since_s, _at_s(run.begin_at, now)):
                 for server in others:
                     server.measure_again(since_s)
 
-    def _meters_of(self, run: RunDevices) -> Meters:
-        known = self._live.energy.meters
-        return {
-            device: known[device]
-            for device in run.devices
-            if device.kind == "gpu" and device in known
-        }
+    def _known_from_s(self, trails: Trails, now_s: float) -> float:
+        """Return the time from which the energy of some of the GPUs is known, or was not measured
+        for as long as energies are kept.
+        """
+        begin_s = min((each.begin_s for each in trails.values()), default=math.inf)
+        return max(begin_s if begin_s < math.inf else -math.inf, now_s - self._kept_s)
+
+    def _read_gpus(self, now_s: float, every_s: float) -> None:
+        """Read the energies of the GPUs that were not read for a time; forget the old ones."""
+        for device, meter in self._live.energy.meters.items():
+            if device.kind == "gpu":
+                trail = self.trails.setdefault(device, EnergyTrail(meter))
+                if now_s - trail.last_s >= every_s:
+                    trail.read(now_s)
+                trail.forget(now_s - self._kept_s - READ_S)
+
+    def _trails_of(self, run: RunDevices) -> Trails:
+        return {device: self.trails[device] for device in run.devices if device in self.trails}
 
     def _idle_w(self, run_id: str, device: Device, edges_s: FloatArray) -> FloatArray | None:
         """Return the part of a run in the idle power of a GPU, of which attribution gives all its

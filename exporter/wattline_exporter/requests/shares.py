@@ -17,7 +17,7 @@ from wattline_exporter.sensors.readings import Device
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.arrays import FloatArray
-    from wattline_exporter.requests.meter_history import EnergyHistory
+    from wattline_exporter.requests.energy_trail import EnergyTrail
 
 KEPT_S = 600.0
 """Time for which loads are known: longer than a slot waits for its requests."""
@@ -247,7 +247,7 @@ class GpuShares:
         return min([now_s, *(max(gpu.known_s, now_s - UNKNOWN_S) for gpu in gpus)])
 
     def energy_at(
-        self, run_id: str, device: Device, history: EnergyHistory, edges_s: FloatArray
+        self, run_id: str, device: Device, trail: EnergyTrail, edges_s: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return a run's energy of a GPU from the first edge up to each one, and the half-widths of
         the meter.
@@ -259,7 +259,7 @@ class GpuShares:
         times_s = edges_s
         if gpu and is_shared:
             times_s = _with_changes(edges_s, gpu.changes_s(edges_s[0], edges_s[-1]))
-        joules, half_j = history.energy_at(times_s)
+        joules, half_j = trail.energy_at(times_s)
         if gpu is None or not is_shared:
             return joules - joules[0], half_j
         middles_s = ((times_s[1:] + times_s[:-1]) / 2).tolist()

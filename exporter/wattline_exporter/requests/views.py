@@ -38,9 +38,8 @@ LOSS_NOTES = (
     ),
     "no energy: none of the run's GPUs has been measured; see exporter check",
     (
-        "no energy: the request was reported after the energy of its time was divided, or more "
-        "than 10 s after its end "
-        "as the first of the server; use analyzer requests --run-id {run_id}"
+        "no energy: the request was reported after the energy of its time was divided; use "
+        "analyzer requests --run-id {run_id}"
     ),
     "no energy: the request ended at the time at which it started; report fractions of a second",
     (
@@ -168,9 +167,8 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
         notes.append(SHARED_NOTE)
     if energy.missing_s > MISSING_S:
         notes.append(
-            f"the energy of its first {energy.missing_s:.0f} s is missing: it was divided before "
-            "the report; the "
-            "half-width has an estimate, the mean power of the rest"
+            f"the energy of its first {energy.missing_s:.0f} s is missing: it was not measured, or "
+            "divided before the report; the half-width has an estimate, the mean power of the rest"
         )
     if energy.mean_s > MISSING_S:
         notes.append(MEAN_NOTE.format(seconds=energy.mean_s))

@@ -74,12 +74,11 @@ def test_a_request_after_idle_time_has_the_estimate_of_the_known_model(node):
     assert asyncio.run(scenario()).state == "provisional"
 
 
-def test_long_requests_that_began_before_the_first_report_lack_energy(node):
-    """Of 3,000 J, 1,000 J are measured; the half-width contains the rest."""
+def test_long_request_before_the_first_report_has_all_of_its_energy(node):
+    """30 s at 60 W; the polls of its first 18 s are gone."""
 
     async def scenario():
-        node.node.power_w = IDLE_W + 40
-        node.node.run_for(30)
+        await node.serve(30, np.random.default_rng(1), rate=0.0)
         now_at = node.node.now().at
         await node.service.report(
             "server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)]
@@ -90,9 +89,49 @@ def test_long_requests_that_began_before_the_first_report_lack_energy(node):
     view = asyncio.run(scenario())
 
     assert view.state == "final"
-    assert any("the energy of its first 20 s is missing" in note for note in view.notes)
-    assert view.energy_joules == pytest.approx(10 * 100, rel=0.05)
+    assert not any("is missing" in note for note in view.notes)
+    assert view.energy_joules == pytest.approx(30 * IDLE_W, rel=0.005)
+
+
+def test_request_before_the_first_polls_lacks_energy_in_its_half_width(node):
+    """Of 3,000 J, 1,130 J are measured; the half-width contains the rest."""
+
+    async def scenario():
+        node.node.power_w = IDLE_W + 40
+        node.node.run_for(30)  # the exporter keeps the polls of 12 s, and reads none of them
+        now_at = node.node.now().at
+        await node.service.report(
+            "server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)]
+        )
+        await node.serve(60, np.random.default_rng(1), rate=0.0)
+        return node.service.show("long")
+
+    view = asyncio.run(scenario())
+
+    assert view.state == "final"
+    assert any("the energy of its first 19 s is missing" in note for note in view.notes)
+    assert view.energy_joules == pytest.approx(11.3 * 100, rel=0.02)
     assert 3_000.0 - view.energy_joules <= view.energy_uncertainty_joules <= 3_000.0
+
+
+@pytest.mark.parametrize("every_s", [5, 15, 20, 30])
+def test_requests_of_a_server_that_reports_rarely_all_have_energy(node, every_s):
+    """The first call has the requests of `every_s`, whose energy is known from before."""
+
+    async def scenario():
+        rng = np.random.default_rng(4)
+        sent = []
+        for _ in range(120 // every_s):
+            sent += await node.serve(every_s, rng, rate=1.0, every_s=every_s)
+        await node.service.tick(at_once=True)
+        return [node.service.show(each.request_id) for each in sent]
+
+    views = asyncio.run(scenario())
+
+    assert [view.id for view in views if not view.energy_joules] == []
+    assert [note for view in views for note in view.notes if "is missing" in note] == []
+    total_j = sum(view.energy_joules for view in views)
+    assert node.values()[m.REQUEST_ENERGY_TOTAL.name, "", ""] == pytest.approx(total_j, rel=1e-9)
 
 
 def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):

@@ -5,6 +5,7 @@ already.
 from __future__ import annotations
 
 import asyncio
+from array import array
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from wattline.contract.requests.served import ServedRequest
 from wattline_exporter.config.request_options import RequestSettings
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.requests import service as service_module
-from wattline_exporter.requests.meter_history import MeterHistory
+from wattline_exporter.requests.energy_trail import EnergyTrail, TrailPart, pause_overlaps_s
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
 from wattline_exporter.runs.admission import RunEnd
@@ -48,53 +49,110 @@ def views(node, seconds):
     return [node.service.show(f"r-{second}") for second in range(seconds)]
 
 
-def test_energy_read_before_keeps_its_value_after_its_polls():
+def test_energy_that_was_read_keeps_its_value_after_its_polls():
     meter = metered(10)
-    history = MeterHistory(meter)
-    before_j, _ = history.energy_at(np.array([4.0, 6.0, 8.0]))
+    trail = EnergyTrail(meter)
+    trail.read(10.0)
+    before_j, before_half_j = trail.energy_at(np.array([4.0, 6.0, 8.0]))
     metered(30, from_s=10.0, meter=meter)
+    trail.read(40.0)
 
-    joules, _ = history.energy_at(np.array([4.0, 6.0, 8.0, 38.0]))
+    joules, half_j = trail.energy_at(np.array([4.0, 6.0, 8.0, 8.125, 38.0]))
 
-    assert (
-        joules[:3].tolist() == before_j.tolist() == pytest.approx([800.0, 1_200.0, 1_600.0], abs=20)
-    )
-    assert joules[3] == pytest.approx(7_600.0, abs=20)
+    assert joules[:3].tolist() == before_j.tolist()
+    assert half_j[:3].tolist() == before_half_j.tolist()
+    assert joules.tolist() == pytest.approx([800.0, 1_200.0, 1_600.0, 1_625.0, 7_600.0], abs=20)
+
+
+def test_trail_has_settled_energies_at_quarters_of_seconds():
+    """The counter's updates take 0.1 s, so an energy settles in 0.22 s: the last one is at 9.75
+    s.
+    """
+    trail = EnergyTrail(metered(10))
+    trail.read(10.0)
+    part = trail.after(9.0)
+
+    assert trail.begin_s == 0.25
+    assert trail.last_s == 9.75
+    assert part.times_s.tolist() == [9.25, 9.5, 9.75]
+    assert part.joules.tolist() == pytest.approx([1_850.0, 1_900.0, 1_950.0], abs=20)
+
+
+def test_trail_of_a_device_without_polls_is_empty():
+    trail = EnergyTrail(DeviceMeter())
+    trail.read(10.0)
+
+    assert not trail.is_polled
+    assert (trail.begin_s, trail.last_s) == (np.inf, -np.inf)
+    assert [each.tolist() for each in trail.energy_at(np.array([1.0, 2.0]))] == [[0.0, 0.0]] * 2
 
 
 def test_energy_between_read_and_kept_polls_is_a_mean_with_its_error():
     """From 8 s to about 28.5 s nothing is known but the sum: 200 W up to 18 s, then 400 W."""
-    meter = metered(10)
-    history = MeterHistory(meter)
-    history.energy_at(np.array([8.0]))
-    for step in range(1, 601):
-        t_s = 10.0 + step / 20
+    meter = metered(8)
+    trail = EnergyTrail(meter)
+    trail.read(8.25)
+    for step in range(1, 641):
+        t_s = 8.0 + step / 20
         counter_j = 200.0 * t_s + 200.0 * max(0.0, t_s - 18.0)
         power_w = 400.0 if t_s > 18.0 else 200.0
         meter.push(Poll(SECOND_GPU, t_s, t_s, counter_j, power_w, power_w))
 
-    joules, half_j = history.energy_at(np.array([8.0, 18.0, 38.0]))
+    joules, half_j = trail.energy_at(np.array([8.0, 18.0, 38.0]))
+    trail.read(40.0)
 
     assert joules[[0, 2]].tolist() == pytest.approx([1_600.0, 11_600.0], abs=40)
     assert 3_600.0 < joules[1] < 5_000.0
     assert abs(joules[1] - 3_600.0) <= half_j[1]
+    (pause,) = trail.pauses_s(0.0)
+    assert pause == (8.0, pytest.approx(28.5, abs=0.3))
 
 
-def test_energy_read_before_its_polls_is_not_kept():
-    meter = metered(10)
-    history = MeterHistory(meter)
-    history.energy_at(np.array([8.0, 20.0, 30.0]))
-    metered(30, from_s=10.0, meter=meter)
-
-    joules, _ = history.energy_at(np.array([8.0, 18.0, 38.0]))
-
-    assert joules.tolist() == pytest.approx([1_600.0, 3_600.0, 7_600.0], abs=30)
-
-
-def test_gpu_that_joins_late_keeps_the_measured_energy(node):
-    """The second GPU is found 26 s after the first report, when the polls of the oldest slots are
-    gone.
+def test_energy_of_time_that_was_not_read_is_bounded_by_the_most_power():
+    """1,000 J in 10 s, at most 400 W: after 2 s 0 to 800 J, after 5 s 0 to 1,000 J, so 200 ± 600
+    and 500 ± 500 J. The energies at both ends have 4 and 6 J, and between them as a line.
     """
+    known = TrailPart(
+        array("d", [0.0, 10.0, 10.25]), array("d", [0.0, 1_000.0, 1_025.0]), array("d", [4, 6, 6])
+    )
+    meter = metered(12, from_s=100.0, power_w=400.0)
+    meter.max_w = 1.5 * 400.0
+    trail = EnergyTrail(meter, known)
+
+    joules, half_j = trail.energy_at(np.array([0.0, 2.0, 5.0, 10.0, 10.125]))
+
+    assert joules.tolist() == [0.0, 200.0, 500.0, 1_000.0, 1_012.5]
+    assert half_j.tolist() == pytest.approx([4.0, 4.4 + 600.0, 5.0 + 500.0, 6.0, 6.0])
+
+
+def test_time_without_polls_is_a_pause_that_devices_share():
+    """One GPU has no polls from 4 to 9 s, another one from 7 to 12 s: requests of 0 to 10 s and 8
+    to 20 s have 6 and 4 s of that.
+    """
+    trails = []
+    for begin_s, end_s in ((4.0, 9.0), (7.0, 12.0)):
+        meter = metered(begin_s)
+        trails.append(EnergyTrail(meter))
+        trails[-1].read(begin_s + 1.0)
+        metered(3.0, from_s=end_s - 0.05, meter=meter)
+        trails[-1].read(end_s + 4.0)
+
+    overlaps_s = pause_overlaps_s(trails, np.array([0.0, 8.0]), np.array([10.0, 20.0]))
+
+    assert overlaps_s.tolist() == [6.0, 4.0]
+
+
+def test_forgotten_trail_begins_with_the_last_energy_before_the_time():
+    trail = EnergyTrail(metered(10))
+    trail.read(10.0)
+    trail.forget(5.1)
+
+    assert trail.after(-np.inf).times_s[:2].tolist() == [5.0, 5.25]
+    assert trail.begin_s == 0.25
+
+
+def test_gpu_that_joins_late_counts_from_its_first_poll(node):
+    """The second GPU is found 26 s after the first report, when its first polls are gone."""
     found, counted_j, joined = node.devices_of, 0.0, False
 
     def devices_of(run_id):
@@ -126,11 +184,9 @@ def test_gpu_that_joins_late_keeps_the_measured_energy(node):
         [getattr(each, name) for each in found] for name in ("energy_joules", "idle_energy_joules")
     )
 
-    assert joules[:13] == pytest.approx([BUSY_W] * 13, rel=0.2)
-    assert joules[16:] == pytest.approx([BUSY_W + SECOND_W] * 39, rel=0.2)
-    assert idle_j[:13] == pytest.approx([IDLE_W] * 13, rel=0.05)
-    assert idle_j[16:] == pytest.approx([2 * IDLE_W] * 39, rel=0.05)
-    assert sum(joules[16:]) == pytest.approx(39 * (BUSY_W + SECOND_W), rel=0.02)
+    assert joules == pytest.approx([BUSY_W + SECOND_W] * 55, rel=0.2)
+    assert idle_j[1:] == pytest.approx([2 * IDLE_W] * 54, rel=0.05)
+    assert sum(joules) == pytest.approx(55 * (BUSY_W + SECOND_W), rel=0.02)
 
 
 def test_ticks_that_stop_lose_no_energy_and_are_noted(node):
