@@ -20,6 +20,7 @@ from wattline_exporter.requests.division.arrays import FloatArray
 from wattline_exporter.requests.division.columns import LabelSet, RequestColumns
 from wattline_exporter.requests.division.spans import RequestSpans
 from wattline_exporter.requests.llm_server import EnergyAt, Server
+from wattline_exporter.requests.watermark import Watermark
 from wattline_exporter.sensors.readings import ClockReading, Device
 
 SECONDS = 120.0
@@ -77,7 +78,10 @@ def _serve_live(
     trail.read = lambda now_s: setattr(trail, "last_s", now_s - SETTLING_S)
     trails: Any = {Device("gpu", "GPU-0"): trail}
     server = Server(
-        WINDOW_S, trails, lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w), energy_at
+        Watermark(WINDOW_S),
+        trails,
+        lambda _device, edges_s: np.full(len(edges_s) - 1, idle_w),
+        energy_at,
     )
     order, reported, rows = np.argsort(spans.ended_s), 0, []
     estimates = np.full((2, len(spans)), np.nan)

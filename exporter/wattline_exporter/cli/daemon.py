@@ -172,7 +172,10 @@ def make_daemon(
         with_metrics += discovery
         directories += [pods] if pods else []
     request_settings = RequestSettings.of(
-        settings.max_request_rate, settings.request_window, settings.request_labels
+        settings.max_request_rate,
+        settings.request_window,
+        settings.request_lateness,
+        settings.request_labels,
     )
     requests = RequestService(
         runs,

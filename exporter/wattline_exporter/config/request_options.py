@@ -33,6 +33,16 @@ WindowOption = Annotated[
         show_default="2m",
     ),
 ]
+LatenessOption = Annotated[
+    str | None,
+    typer.Option(
+        "--requests.lateness",
+        help="Time for which energies wait for reports that come later than the others; they are "
+        "final later by this time.",
+        metavar="TIME",
+        show_default="0s",
+    ),
+]
 TracesOption = Annotated[
     bool,
     typer.Option(
@@ -61,22 +71,28 @@ RequestLabelsOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class RequestSettings:
-    """Most requests per second, longest time for their reports, and the labels of their metrics."""
+    """Most requests per second, the times for their reports, and the labels of their metrics."""
 
     per_second: int = 10_000
     window_s: float = 120.0
+    lateness_s: float = 0.0
     labels: tuple[str, ...] = ()
     max_open: int = 500_000
     """Most requests of all runs whose energy is not final."""
 
     @classmethod
-    def of(cls, per_second: int, window: str | None, labels: str | None) -> RequestSettings:
+    def of(
+        cls, per_second: int, window: str | None, lateness: str | None, labels: str | None
+    ) -> RequestSettings:
         """Return the values of the options. Raises UsageError."""
         return cls(
             per_second=per_second,
             window_s=cls.window_s
             if window is None
             else parse_seconds(window, "--requests.window", "10s", "1h"),
+            lateness_s=cls.lateness_s
+            if lateness is None
+            else parse_seconds(lateness, "--requests.lateness", "0s", "1h"),
             labels=_labels(labels),
         )
 

@@ -18,6 +18,7 @@ from wattline_exporter.config.kubernetes_options import (
     PodsOption,
 )
 from wattline_exporter.config.request_options import (
+    LatenessOption,
     MetricsUrlOption,
     RateOption,
     RequestLabelsOption,
@@ -177,6 +178,7 @@ class Settings:
     run_series: RunSeriesOption = RunSeries.all
     max_request_rate: RateOption = RequestSettings.per_second
     request_window: WindowOption = None
+    request_lateness: LatenessOption = None
     request_labels: RequestLabelsOption = None
     otlp_traces: TracesOption = False
     history: Annotated[
@@ -286,7 +288,12 @@ class Settings:
             if is_set and not is_present:
                 raise UsageError(f"{option} needs {required}; add it, or remove this option")
         self.run_tail_s()
-        RequestSettings.of(self.max_request_rate, self.request_window, self.request_labels)
+        RequestSettings.of(
+            self.max_request_rate,
+            self.request_window,
+            self.request_lateness,
+            self.request_labels,
+        )
         if self.simulate is not None and not self.nvml:
             raise UsageError("--simulate and --no-collector.nvml exclude each other; remove one")
         if not self.sysfs.is_dir():

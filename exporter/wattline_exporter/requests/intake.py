@@ -27,7 +27,10 @@ CLOCK_ERROR_S = 1.0
 Reason = Literal["duplicate", "late", "future", "order", "before_run", "after_run"]
 REASONS: dict[Reason, str] = {
     "duplicate": "reported before: ids must be unique, and only the first report counts",
-    "late": "reported too late: they ended before the window of --requests.window",
+    "late": (
+        "reported too late: the energy of their time was divided before, or they ended before the "
+        "window of --requests.window; a longer --requests.lateness lets energies wait for them"
+    ),
     "future": "end in the future: the clock of their server is ahead; synchronize it with NTP",
     "order": "their times are not in the order start, first token, end",
     "before_run": "begin before the run",

@@ -73,15 +73,14 @@ class Server:
 
     def __init__(
         self,
-        window_s: float,
+        watermark: Watermark,
         trails: Trails,
         idle_w: IdlePower,
         energy_at: EnergyAt,
         others_on_gpus: Callable[[float], Sequence[GpuUse]] = lambda _: (),
     ) -> None:
         self._division = Division(OPEN_TYPE, STEP_S)
-        self._window_s = window_s
-        self._watermark = Watermark(window_s)
+        self._watermark = watermark
         self._trails = trails
         self._idle_w = idle_w
         self._gpu_energy_at = energy_at
@@ -137,13 +136,17 @@ class Server:
         labels: IntArray,
         number: int,
         now: ClockReading,
-    ) -> None:
-        """Add the requests of a batch, with the number of the labels of each one (N,)."""
+    ) -> int:
+        """Add the requests of a batch, with the number of the labels of each one (N,). Return the
+        number of those that are late: the energy of their time is divided.
+        """
         offset_s = now.at - now.s
         self._left[number] = len(requests)
         self._new.append(_Batch(number, requests.values, id_hashes, labels, offset_s))
-        arrived_s, ended_s = requests.started_at - offset_s, requests.ended_at - offset_s
-        self._watermark.report(arrived_s, ended_s, now.s)
+        ended_s = requests.ended_at - offset_s
+        self._watermark.report(requests.started_at - offset_s, ended_s, now.s)
+        is_late = (ended_s <= self._division.divided_s) & self._is_measured
+        return int(np.count_nonzero(is_late))
 
     def end(self, run_end_s: float) -> None:
         """Note the end of the run."""
@@ -202,7 +205,7 @@ class Server:
                     last_s, self._stop_s(now_s, read_s) if at_once else min(read_s, known_s)
                 )
             if not len(self._division):
-                closed_s = now_s - self._window_s
+                closed_s = now_s - self._watermark.window_s
             if not at_once:
                 closed_s = min(closed_s, known_s)
             if is_last or closed_s - self._division.divided_s >= (

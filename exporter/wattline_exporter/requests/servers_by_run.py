@@ -65,8 +65,13 @@ class RunDirectory(Protocol):
 class Servers:
     """Servers of the runs that report requests. Times are CLOCK_BOOTTIME."""
 
-    def __init__(self, runs: RunDirectory, live: LiveState, window_s: float) -> None:
-        self._runs, self._live, self._window_s = runs, live, window_s
+    def __init__(
+        self, runs: RunDirectory, live: LiveState, window_s: float, lateness_s: float
+    ) -> None:
+        self._runs = runs
+        self._live = live
+        self._window_s = window_s
+        self._lateness_s = lateness_s
         self._kept_s = 2 * window_s
         """Time for which energies are kept: for a request as long as the window that is reported
         at its end.
@@ -82,11 +87,12 @@ class Servers:
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
         from wattline_exporter.requests.llm_server import Server
+        from wattline_exporter.requests.watermark import Watermark
 
         self._read_gpus(now.s, 0.0)
         trails = self._trails_of(run)
         server = Server(
-            self._window_s,
+            Watermark(self._window_s, self._lateness_s),
             trails,
             partial(self._idle_w, run_id),
             partial(self._shares.energy_at, run_id),

@@ -26,6 +26,7 @@ from wattline_exporter.requests.servers_by_run import MAX_SERVERS, RunDirectory,
 from wattline_exporter.requests.store import SEARCH_S, RequestStore
 from wattline_exporter.requests.views import (
     NOT_KEPT_TEXT,
+    SAVING_NOTE,
     RequestPage,
     RequestReceipt,
     RequestView,
@@ -77,9 +78,9 @@ class RequestService(Service):
         self._counters = RequestCounters(settings.labels)
         self._rate = RateLimit(settings.per_second)
         self._ids = RunIds(settings.window_s, self._has_ended)
-        self._saving: dict[str, set[asyncio.Task[None]]] = {}
-        """Batches that are being saved, by run."""
-        self._servers = Servers(runs, live, settings.window_s)
+        self._saving: dict[str, dict[asyncio.Task[int], IntArray]] = {}
+        """Batches that are being saved with the hashes of their ids, by run."""
+        self._servers = Servers(runs, live, settings.window_s, settings.lateness_s)
         self._final: FinalEnergies | None = None
         self._unsaved: list[np.ndarray] = []
         """Rows of the final requests since the last save."""
@@ -153,21 +154,27 @@ class RequestService(Service):
             requests, RunSpan(run.begin_at, run.end_at), now
         )
         for reason, count in refused.items():
-            self._counters.reject(reason, count)
-            if reason != "duplicate":  # it counts once, as it should
-                self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
-        saving = self._saving.setdefault(run_id, set())
+            self._reject(run_id, reason, count)
+        saving = self._saving.setdefault(run_id, {})
         waiting = (
             set(saving) if refused["duplicate"] else set()
         )  # a repeated call is answered when the first is saved
+        task = None
         if len(accepted):
             task = asyncio.create_task(self._save_batch(run_id, run, accepted, id_hashes, now))
-            saving.add(task)
-            task.add_done_callback(saving.discard)
+            saving[task] = id_hashes
+            task.add_done_callback(saving.pop)
             waiting.add(task)
         if waiting:
             await self._store.wait(waiting)
+        if task and (late := task.result()):
+            refused["late"] += late
         return refused
+
+    def _reject(self, run_id: str, reason: Reason, count: int) -> None:
+        self._counters.reject(reason, count)
+        if reason != "duplicate":  # it counts once, as it should
+            self._runs.note(run_id, f"some reported requests do not count: {REASONS[reason]}")
 
     async def _save_batch(
         self,
@@ -176,8 +183,10 @@ class RequestService(Service):
         requests: RequestColumns,
         id_hashes: IntArray,
         now: ClockReading,
-    ) -> None:
-        """Save requests and add them to their server. Raises sqlite3.Error and OSError."""
+    ) -> int:
+        """Save requests and add them to their server. Return the number of those that are too late
+        to have an energy. Raises sqlite3.Error and OSError.
+        """
         try:
             number = await self._store.add(run_id, requests)
         except (sqlite3.Error, OSError):
@@ -186,7 +195,10 @@ class RequestService(Service):
         server = self._servers.by_run.get(run_id)
         if server is None:
             server = self._servers.add(run_id, run, now)
-        server.add(requests, id_hashes, self._label_numbers(requests), number, now)
+        late = server.add(requests, id_hashes, self._label_numbers(requests), number, now)
+        if late:
+            self._reject(run_id, "late", late)
+        return late
 
     def _label_numbers(self, requests: RequestColumns) -> IntArray:
         """Return the number of the labels of each request in the metrics, (N,)."""
@@ -208,6 +220,8 @@ class RequestService(Service):
         for each, server in self._servers.by_run.items():
             if run_id in (None, each) and (held := server.find(id_hash)):
                 found.append((held[0], each, held[1]))
+        if not found and (saving := self._saving_run(id_hash, run_id)):
+            return RequestView(id=request_id, run_id=saving, state="pending", notes=[SAVING_NOTE])
         if not found:
             of_run = "" if run_id is None else f" of run {run_id}"
             raise RunError(
@@ -224,6 +238,13 @@ class RequestService(Service):
         return estimate_view(
             request_id, run_id, server.estimate(energy), server.pending_note(self._clock().s)
         )
+
+    def _saving_run(self, id_hash: int, run_id: str | None) -> str | None:
+        """Return the run whose report of a request is being saved, None if none is."""
+        for each, tasks in self._saving.items():
+            if run_id in (None, each) and any(id_hash in hashes for hashes in tasks.values()):
+                return each
+        return None
 
     async def find(self, request_id: str, run_id: str | None = None) -> RequestView:
         """Return what `show` does, also for a request that was final before a restart. Raises

@@ -140,7 +140,7 @@ class RequestStore:
             self._writing = asyncio.create_task(self._write_queue())
         return await waiting.saved
 
-    async def wait(self, saving: Collection[asyncio.Task[None]]) -> None:
+    async def wait(self, saving: Collection[asyncio.Task[int]]) -> None:
         """Wait for calls of `add`, which continue in any case. Raises RunError if one failed, or
         takes too long.
         """

@@ -28,6 +28,7 @@ MISSING_S = 0.5
 PENDING_NO_GPU_NOTE = (
     "no energy yet: no GPU of the run is known and measured; see exporter check and the run's notes"
 )
+SAVING_NOTE = "no energy yet: the report of the request is being saved"
 ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
 LOSS_NOTES = (
     "",

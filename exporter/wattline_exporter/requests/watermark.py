@@ -49,13 +49,17 @@ class _RecentMaximum:
 class Watermark:
     """Reports of one server, in the order in which they came. Times are CLOCK_BOOTTIME.
 
+    `window_s` is the longest time from the end of a request to its report. `lateness_s` is the one
+    for which slots wait although the reports so far came earlier.
+
     A request that is not reported yet ends after the latest reported end, but for the disorder of
     the reports, and is no longer than the longest one. A server that reports rarely therefore needs
     no setting: slots wait for its next call.
     """
 
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
+    def __init__(self, window_s: float, lateness_s: float = 0.0) -> None:
+        self.window_s = window_s
+        self._lateness_s = min(lateness_s, window_s)
         self._first_s = math.inf
         self._called_s = -math.inf
         self._latest_end_s = -math.inf
@@ -91,20 +95,20 @@ class Watermark:
     def wait_s(self, now_s: float) -> float:
         """Return the time after its end at which a slot is divided without any later report."""
         longest_s = self._longest.value
-        wait_s = QUIET_S + QUIET_LAGS * self._lag.value + longest_s
+        wait_s = max(QUIET_S + QUIET_LAGS * self._lag.value, self._lateness_s) + longest_s
         if self._is_new(now_s):
             wait_s = max(wait_s, FIRST_S)
-        return min(wait_s, self._window_s + min(longest_s, self._window_s))
+        return min(wait_s, self.window_s + min(longest_s, self.window_s))
 
     def closed_s(self, now_s: float) -> float:
         """Return the time up to which energy can be divided for good, inf for all of it."""
-        lag_s = min(self._lag_after_call.value, self._window_s)
+        lag_s = min(max(self._lag_after_call.value, self._lateness_s), self.window_s)
         if now_s >= self._run_end_s + AFTER_END_S + lag_s:
             return math.inf
         closed_s = now_s - self.wait_s(now_s)
         if self._is_new(now_s):
             return closed_s
-        disorder_s = max(self._disorder.value, LEAST_DISORDER_S)
+        disorder_s = max(self._disorder.value, LEAST_DISORDER_S, self._lateness_s)
         return max(closed_s, self._latest_end_s - disorder_s - self._longest.value)
 
     def _is_new(self, now_s: float) -> bool:

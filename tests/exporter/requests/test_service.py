@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.exporter.requests.serving_node import IDLE_W
+from tests.exporter.requests.serving_node import IDLE_W, ServingNode
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
 
@@ -134,20 +134,77 @@ def test_requests_of_a_server_that_reports_rarely_all_have_energy(node, every_s)
     assert node.values()[m.REQUEST_ENERGY_TOTAL.name, "", ""] == pytest.approx(total_j, rel=1e-9)
 
 
-def test_a_request_reported_after_its_time_was_divided_has_no_energy(node):
+def test_request_reported_after_its_time_was_divided_is_stored_and_counted_as_late(node):
     async def scenario():
         await node.serve(60, np.random.default_rng(1), rate=1.0)
         start_at = node.node.now().at
         await node.serve(80, np.random.default_rng(2), rate=1.0)
-        await node.service.report("server", [ServedRequest("late", start_at, start_at + 2, 10, 50)])
+        late = ServedRequest("late", start_at, start_at + 2, 10, 50)
+        receipts = [await node.service.report("server", [late]) for _ in range(2)]
         await node.serve(20, np.random.default_rng(3), rate=0.0)
         await node.service.tick(at_once=True)
-        return node.service.show("late")
+        page = await node.service.listed("server", start_at, start_at + 2.1, 100, (0, 0))
+        return receipts, node.service.show("late"), [each.id for each in page.requests]
 
-    view = asyncio.run(scenario())
+    receipts, view, stored = asyncio.run(scenario())
 
+    assert [(each.accepted, each.late, each.duplicate) for each in receipts] == [
+        (0, 1, 0),
+        (0, 0, 1),
+    ]
+    assert "late" in stored
     assert (view.state, view.energy_joules) == ("final", None)
     assert any("after the energy of its time was divided" in note for note in view.notes)
+    values = node.values()
+    assert values[m.REQUESTS_REJECTED.name, "late"] == 1
+    assert values[m.REQUESTS.name, "", ""] == values[m.REQUEST_ENERGY_COUNT.name, "", ""] + 1
+    (note,) = node.node.ledger.find("server").notes
+    assert "reported too late: the energy of their time was divided before" in note
+
+
+async def serve_with_outage(node):
+    """Report each request at its end, but those of 40 s after that; return all views, and the
+    number of those that the metrics count as late.
+    """
+    rng = np.random.default_rng(1)
+    sent = await node.serve(90, rng, rate=1.0)
+    sent += await node.serve(40, rng, rate=1.0, every_s=40)
+    sent += await node.serve(20, rng, rate=1.0)
+    await node.service.tick(at_once=True)
+    late = node.values().get((m.REQUESTS_REJECTED.name, "late"), 0)
+    return [node.service.show(each.request_id) for each in sent], late
+
+
+def test_requests_without_energy_after_an_outage_are_all_counted_as_late(node):
+    """Once no reported request is open, slots wait for the window: only one request is too late."""
+    views, late = asyncio.run(serve_with_outage(node))
+
+    assert sum(view.energy_joules is None for view in views) == late == 1
+
+
+def test_energies_wait_for_reports_of_the_lateness_that_is_set(tmp_path):
+    node = ServingNode(tmp_path, lateness_s=60.0)
+    views, late = asyncio.run(serve_with_outage(node))
+    node.close()
+
+    assert (sum(view.energy_joules is None for view in views), late) == (0, 0)
+    assert not any("is missing" in note for view in views for note in view.notes)
+
+
+def test_request_whose_report_is_being_saved_is_pending(node):
+    async def scenario():
+        now_at = node.node.now().at
+        reporting = asyncio.create_task(
+            node.service.report("server", [ServedRequest("r", now_at - 1, now_at, 10, 50)])
+        )
+        await asyncio.sleep(0)
+        found = [node.service.show("r"), await node.service.find("r", "server")]
+        await reporting
+        return found
+
+    for view in asyncio.run(scenario()):
+        assert (view.id, view.run_id, view.state) == ("r", "server", "pending")
+        assert view.notes == ["no energy yet: the report of the request is being saved"]
 
 
 def test_requests_of_a_run_on_no_gpu_have_no_estimate(node):

@@ -10,9 +10,9 @@ import pytest
 from wattline_exporter.requests.watermark import Watermark
 
 
-def watermark(*calls, window_s=120.0):
+def watermark(*calls, window_s=120.0, lateness_s=0.0):
     """Return the watermark after calls: the instant of each one, with arrivals and ends."""
-    found = Watermark(window_s)
+    found = Watermark(window_s, lateness_s)
     for now_s, *spans in calls:
         arrived_s, ended_s = np.array(spans, dtype=float).T
         found.report(arrived_s, ended_s, now_s)
@@ -64,6 +64,17 @@ def test_watermark_never_waits_longer_than_the_window_and_a_request_in_it():
 
     assert short.closed_s(200.0) == 174.0
     assert long.closed_s(200.0) == 160.0
+
+
+def test_watermark_waits_for_the_lateness_that_is_set():
+    """Reports come 1 s after the ends, at most 40 s are waited for; the longest request has 4 s."""
+    found = watermark((5.0, (0.0, 4.0)), (100.0, (96.0, 99.0)), lateness_s=40.0)
+    found.end(300.0)
+
+    assert found.closed_s(100.0) == 100.0 - 40.0 - 4.0
+    assert found.wait_s(200.0) == 44.0
+    assert found.closed_s(200.0) == 156.0
+    assert [found.closed_s(each) == math.inf for each in (340.4, 340.5)] == [False, True]
 
 
 @pytest.mark.parametrize(
