@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import get_args, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from wattline.contract.work import energy_of_one
 from wattline.figures import Figure
 from wattline_analyzer.core.samples import FloatArray
 from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
-from wattline_exporter.requests.division.model import Role
+from wattline_exporter.requests.division.model import Role, only_role
 from wattline_exporter.requests.division.spans import RequestSpans
 
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -68,10 +68,8 @@ class RequestTable:
 
     @property
     def only_role(self) -> Role | None:
-        """Role of all requests if they have the same one (a part of a disaggregated server), else
-        None.
-        """
-        return next((role for role in get_args(Role) if set(self.roles) == {role}), None)
+        """Role of all requests if they have the same one, else None."""
+        return only_role(self.roles)
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> RequestTable:
         """Return some of the requests."""

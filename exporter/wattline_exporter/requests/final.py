@@ -1,22 +1,24 @@
-"""Energies of the latest final requests: a ring of rows in memory, and packed batches in the
-state.
-"""
+"""Energies of final requests: those of the latest ones in memory, and all of them in the state."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
-from wattline_exporter.requests.division.arrays import FloatArray, IntArray
+from wattline_exporter.requests.division.arrays import IntArray
 from wattline_exporter.requests.division.columns import as_items
+from wattline_exporter.requests.division.energy_rows import (
+    ENERGY_FIELDS,
+    ENERGY_TYPE,
+    pack_energies,
+    row_half_widths_j,
+    unpack_energies,
+)
 
 OPEN_TYPE = np.dtype(
     [
@@ -28,38 +30,14 @@ OPEN_TYPE = np.dtype(
 of its labels, and times of CLOCK_BOOTTIME.
 """
 REQUEST_FIELDS = ["id", "batch", "position", "labels"]
-ENERGY_FIELDS = ("prefill_j", "decode_j", "idle_j", "half_j", "missing_s")
-FINAL_TYPE = np.dtype(
-    [
-        *((name, OPEN_TYPE[name]) for name in REQUEST_FIELDS),
-        *((name, "f8") for name in ENERGY_FIELDS),
-        ("is_separable", "?"),
-        ("is_shared", "?"),
-        ("mean_s", "f8"),
-        ("loss", "u1"),
-    ]
-)
-"""Final request with its energy in joules. `is_shared`: another run used its GPUs then. `mean_s`:
-time whose power is a mean, since the meters were read late. `loss` is the reason why it has no
-energy, or 0.
-"""
+FINAL_TYPE = np.dtype([*((name, OPEN_TYPE[name]) for name in REQUEST_FIELDS), *ENERGY_FIELDS])
+"""Final request with its energy in joules: see ENERGY_TYPE."""
 STOPPED, NO_GPU, TOO_LATE, NO_TIME, DAMAGED = 1, 2, 3, 4, 5
 """Reasons why a request has no energy."""
 _MAX_RUNS = 1_000
 MAX_FINAL = 50_000
-"""Final requests whose energies are kept, in memory and in the state."""
-_PACKED_FIELDS = (*ENERGY_FIELDS, "mean_s")
-_HEAD = struct.Struct("<IB")
-"""CRC-32 of all that follows, and a bit for each of _PACKED_FIELDS that is not 0 for all requests
-of a batch.
-"""
+"""Final requests whose energies are kept in memory."""
 log = logging.getLogger(__name__)
-
-
-def totals_j(rows: np.ndarray) -> FloatArray:
-    """Return the energies of rows of FINAL_TYPE."""
-    total: FloatArray = rows["prefill_j"] + rows["decode_j"] + rows["idle_j"]
-    return total
 
 
 def undivided(id_hashes: IntArray, labels: IntArray, batch: int) -> np.ndarray:
@@ -70,35 +48,19 @@ def undivided(id_hashes: IntArray, labels: IntArray, batch: int) -> np.ndarray:
     return rows
 
 
-class PackedBatch(NamedTuple):
-    """Energies of a batch's requests in their order: `_HEAD`, single precision columns, and a byte
-    with the rest.
-    """
-
-    number: int
-    requests: int
-    body: bytes
-
-
-def packed_batches(rows: np.ndarray) -> Iterator[PackedBatch]:
-    """Yield the batches of rows of FINAL_TYPE; each one has the rows of all its requests."""
+def batches_of(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the batches of rows of FINAL_TYPE, each one in the order of its requests."""
     keys = (rows["batch"] << 32) + rows["position"]
     if (np.diff(keys) < 0).any():
         rows = rows[np.argsort(keys, kind="stable")]
-    columns = np.array([rows[name] for name in _PACKED_FIELDS], "<f4")
-    is_used = columns.any(axis=1)
-    columns, bits = columns[is_used], sum(1 << bit for bit in np.flatnonzero(is_used).tolist())
-    flags = (rows["loss"] * 4 + rows["is_separable"] * 2 + rows["is_shared"]).astype("u1")
     firsts = np.flatnonzero(np.diff(rows["batch"], prepend=-1)).tolist()
     for first, end in zip(firsts, [*firsts[1:], len(rows)], strict=True):
-        content = bytes([bits]) + columns[:, first:end].tobytes() + flags[first:end].tobytes()
-        number = int(rows["batch"][first])
-        yield PackedBatch(number, end - first, zlib.crc32(content).to_bytes(4, "little") + content)
+        yield rows[first:end]
 
 
 @dataclass(frozen=True, slots=True)
 class FinalEnergy:
-    """Energy of a final request in joules. See FINAL_TYPE."""
+    """Energy of a final request in joules. See ENERGY_TYPE."""
 
     prefill_j: float
     decode_j: float
@@ -106,38 +68,17 @@ class FinalEnergy:
     half_j: float
     missing_s: float
     is_separable: bool
+    is_of_role: bool
     is_shared: bool
     mean_s: float
     loss: int
 
     @classmethod
-    def of(cls, row: np.void) -> FinalEnergy:
-        return cls(*(row[each.name].item() for each in fields(cls)))
-
-    @classmethod
-    def unpacked(cls, body: bytes, position: int) -> FinalEnergy:
-        """Return the energy of a request of a batch. Raises ValueError for a body that is
-        damaged.
-        """
-        if len(body) < _HEAD.size or zlib.crc32(body[4:]) != _HEAD.unpack_from(body)[0]:
-            raise ValueError("its checksum is wrong")
-        bits = body[4]
-        used = [name for bit, name in enumerate(_PACKED_FIELDS) if bits >> bit & 1]
-        count = (len(body) - _HEAD.size) // (4 * len(used) + 1)  # single precision, and a byte
-        if position >= count:
-            raise ValueError(
-                f"it has the energies of {count:,} requests, not of request {position + 1:,}"
-            )
-        columns = np.frombuffer(body, "<f4", len(used) * count, _HEAD.size).reshape(
-            len(used), count
-        )
-        values = dict.fromkeys(_PACKED_FIELDS, 0.0) | dict(
-            zip(used, columns[:, position].tolist(), strict=True)
-        )
-        flags = body[len(body) - count + position]
-        return cls(
-            **values, is_separable=bool(flags & 2), is_shared=bool(flags & 1), loss=flags >> 2
-        )
+    def of(cls, rows: np.ndarray) -> FinalEnergy:
+        """Return the energy of the request in a row of ENERGY_TYPE or FINAL_TYPE, (1,)."""
+        names = [name for name in cls.__dataclass_fields__ if name != "half_j"]
+        values = {name: rows[name].item() for name in names}
+        return cls(**values, half_j=row_half_widths_j(rows).item())
 
     @property
     def total_j(self) -> float:
@@ -153,43 +94,44 @@ def latest_rows(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def save_energies(connection: sqlite3.Connection, parts: Sequence[np.ndarray]) -> None:
-    """Save rows of whole batches in the state, and delete those before the latest MAX_FINAL. Raises
-    sqlite3.Error.
-    """
-    (last,) = connection.execute("SELECT coalesce(max(last), 0) FROM final_energy").fetchone()
+    """Save rows of whole batches in the state. Raises sqlite3.Error."""
     rows = parts[0] if len(parts) == 1 else np.concatenate([*map(as_items, parts)]).view(FINAL_TYPE)
-    for number, requests, body in packed_batches(rows):
-        last += requests
-        connection.execute("INSERT INTO final_energy VALUES (?, ?, ?)", (last, number, body))
-    connection.execute("DELETE FROM final_energy WHERE last <= ?", (last - MAX_FINAL,))
+    saved = [(int(each["batch"][0]), pack_energies(each)) for each in batches_of(rows)]
+    connection.executemany("INSERT OR REPLACE INTO final_energy VALUES (?, ?)", saved)
 
 
 def saved_energy(connection: sqlite3.Connection, batch: int, position: int) -> FinalEnergy | None:
     """Return the energy of a request in the state, with the loss DAMAGED if its batch is; None if
-    it is not kept.
+    it is not saved.
 
     Raises sqlite3.Error.
     """
-    query = "SELECT body FROM final_energy WHERE batch_id = ? ORDER BY last DESC"
-    row = connection.execute(
-        query, (batch,)
-    ).fetchone()  # a file that was deleted has its first numbers again
+    query = "SELECT body FROM final_energy WHERE batch_id = ?"
+    row = connection.execute(query, (batch,)).fetchone()
     if row is None:
         return None
     try:
-        return FinalEnergy.unpacked(row[0], position)
+        rows = _rows_of(row[0], position + 1)
     except ValueError as error:
         _log_damage(f"batch {batch} is damaged: {error}")
-        return FinalEnergy(
-            **dict.fromkeys(_PACKED_FIELDS, 0.0), is_separable=False, is_shared=False, loss=DAMAGED
-        )
+        rows = np.zeros(position + 1, ENERGY_TYPE)
+        rows["loss"] = DAMAGED
+    return FinalEnergy.of(rows[position : position + 1])
+
+
+def _rows_of(body: bytes, least: int) -> np.ndarray:
+    """Return the rows of a batch. Raises ValueError if it is damaged, or has less than `least`."""
+    rows = unpack_energies(body)
+    if len(rows) < least:
+        raise ValueError(f"it has the energies of {len(rows):,} requests, not of {least:,}")
+    return rows
 
 
 @cache
 def _log_damage(cause: str) -> None:
     """Log it once for each batch."""
     log.warning(
-        "cannot read saved energies of requests: %s; use analyzer requests for these requests",
+        "cannot read saved energies of requests: %s; these requests have no energy; check the disk",
         cause,
     )
 
@@ -220,8 +162,8 @@ class FinalEnergies:
         if not len(at):
             return None
         latest = at[np.argmax(self._rows["batch"][at])]
-        row = self._rows[latest]
-        return int(row["batch"]), self._runs[self._run[latest]], FinalEnergy.of(row)
+        row = self._rows[latest : latest + 1]
+        return row["batch"].item(), self._runs[self._run[latest]], FinalEnergy.of(row)
 
     def _number(self, run_id: str) -> int:
         if self._runs and self._runs[-1] == run_id:

@@ -15,12 +15,13 @@ from wattline.figures import Figure, sum_of_correlated
 from wattline_exporter.attribution.device_loads import GpuUse
 from wattline_exporter.requests.division.arrays import FloatArray, IntArray
 from wattline_exporter.requests.division.columns import RequestColumns, as_items, spans_at
-from wattline_exporter.requests.division.division import DividedRequests, Division
-from wattline_exporter.requests.division.model import MIN_FIT_SLOTS
-from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.division.division import SLOT_S, DividedRequests, Division
+from wattline_exporter.requests.division.energy_rows import set_energies, totals_j
+from wattline_exporter.requests.division.model import MIN_FIT_SLOTS, only_role
+from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans
+from wattline_exporter.requests.division.totals import DivisionTotals
 from wattline_exporter.requests.energy_trail import STEP_S, EnergyTrail, pause_overlaps_s
 from wattline_exporter.requests.final import (
-    ENERGY_FIELDS,
     FINAL_TYPE,
     NO_GPU,
     NO_TIME,
@@ -47,6 +48,12 @@ RARELY_S = 8.0
 LATE_S = 10.0
 """Time for which slots wait for the polls of their time."""
 
+SECOND_TYPE = np.dtype(
+    [*((name, "f8") for name in ("begin", "end", "joules", "idle_j")), ("is_idle_known", "?")]
+)
+"""Energy of the run's part of its GPUs in about a second, and its idle energy."""
+_SLOTS_A_SECOND = round(1.0 / SLOT_S)
+
 Trails = Mapping[Device, EnergyTrail]
 EnergyAt = Callable[[Device, EnergyTrail, FloatArray], tuple[FloatArray, FloatArray]]
 """Energy of a run of a GPU from the first of some edges up to each one, with the half-widths of the
@@ -66,6 +73,16 @@ class _Batch(NamedTuple):
     id_hashes: IntArray
     labels: IntArray
     offset_s: float
+
+
+class DividedEnergy(NamedTuple):
+    """Energy of a run that was divided: sums since `begin_at`, and rows of SECOND_TYPE in Unix
+    time.
+    """
+
+    begin_at: float
+    totals: DivisionTotals
+    seconds: np.ndarray
 
 
 class Server:
@@ -92,6 +109,10 @@ class Server:
         """
         self._final = np.empty(0, FINAL_TYPE)
         """Final requests of batches that are not final as a whole."""
+        self._roles: set[str | None] = set()
+        """Roles of all requests so far."""
+        self._begin_at: float | None = None
+        """Unix time of the begin of the first divided slot, as it was when that was divided."""
         self._lowest_w = float("inf")
         self._late_from_s = math.inf
         """Instant from which slots have energies that were read too early: before the polls of
@@ -142,6 +163,8 @@ class Server:
         """
         offset_s = now.at - now.s
         self._left[number] = len(requests)
+        used = np.flatnonzero(np.bincount(requests.set_numbers)).tolist()
+        self._roles |= {requests.sets[each].role for each in used}
         self._new.append(_Batch(number, requests.values, id_hashes, labels, offset_s))
         ended_s = requests.ended_at - offset_s
         self._watermark.report(requests.started_at - offset_s, ended_s, now.s)
@@ -173,6 +196,7 @@ class Server:
         if not has_time.all():
             self._add_final(_without_energy(rows[~has_time], NO_TIME))
             rows, spans = rows[has_time], spans.take(np.flatnonzero(has_time))
+        self._division.use_role(only_role(self._roles))
         self._division.add(spans, rows, ~rows["has_first_token"])
 
     def begin(self, from_s: float) -> None:
@@ -245,7 +269,7 @@ class Server:
             return int(keys["batch"][held[-1]]), spans.take(held[-1:])
         (final,) = np.nonzero(self._final["id"] == id_hash)
         return (
-            (int(self._final["batch"][final[-1]]), FinalEnergy.of(self._final[final[-1]]))
+            (int(self._final["batch"][final[-1]]), FinalEnergy.of(self._final[final[-1:]]))
             if len(final)
             else None
         )
@@ -269,11 +293,24 @@ class Server:
         idle_w, is_known = self._idle_power_w()
         return self._division.divide(due_s, idle_w, idle_known=is_known)
 
+    def take_divided(self, unix_offset_s: float) -> DividedEnergy | None:
+        """Return the energy that was divided since the last call, None without any."""
+        divided = self._division.take_divided()
+        if not divided:
+            return None
+        seconds = np.concatenate([_seconds_of(each) for each in divided])
+        seconds["begin"] += unix_offset_s
+        seconds["end"] += unix_offset_s
+        if self._begin_at is None:
+            self._begin_at = float(seconds["begin"][0])
+        return DividedEnergy(self._begin_at, self._division.totals, seconds)
+
     def _final_rows(self, found: DividedRequests) -> np.ndarray:
         rows = np.zeros(len(found.keys), FINAL_TYPE)
         rows[REQUEST_FIELDS] = found.keys[REQUEST_FIELDS]
-        for name in ENERGY_FIELDS:
-            rows[name] = getattr(found, name)
+        set_energies(rows, found.energies)
+        self._division.rest_j += float(found.total_j.sum() - totals_j(rows).sum())  # of rounding
+        rows["missing_s"] = found.missing_s
         rows["is_separable"] = found.keys["has_first_token"] & found.separable
         arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
@@ -374,6 +411,18 @@ def energy_of_gpus(
         np.array([one.value for one in sums], np.float64),
         np.array([one.half_width for one in sums], np.float64),
     )
+
+
+def _seconds_of(slots: EnergySlots) -> np.ndarray:
+    """Return rows of SECOND_TYPE, each one of up to _SLOTS_A_SECOND slots."""
+    firsts = np.arange(0, len(slots.joules), _SLOTS_A_SECOND)
+    rows = np.zeros(len(firsts), SECOND_TYPE)
+    rows["begin"] = slots.edges_s[firsts]
+    rows["end"] = np.append(rows["begin"][1:], slots.edges_s[-1])
+    rows["joules"] = np.add.reduceat(slots.joules, firsts)
+    rows["idle_j"] = np.add.reduceat(slots.idle_j, firsts)
+    rows["is_idle_known"] = slots.idle_known
+    return rows
 
 
 def _without_energy(keys: np.ndarray, loss: int) -> np.ndarray:

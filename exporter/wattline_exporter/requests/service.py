@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,10 +24,12 @@ from wattline_exporter.requests.intake import (
     id_hash_of,
 )
 from wattline_exporter.requests.servers_by_run import MAX_SERVERS, RunDirectory, Servers
-from wattline_exporter.requests.store import SEARCH_S, RequestStore
+from wattline_exporter.requests.store import SEARCH_S, DividedSecond, DividedState, RequestStore
 from wattline_exporter.requests.views import (
-    NOT_KEPT_TEXT,
+    NOT_SAVED_TEXT,
     SAVING_NOTE,
+    DividedEnergyView,
+    PackedRequests,
     RequestPage,
     RequestReceipt,
     RequestView,
@@ -55,6 +58,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
 
 TICK_S, STALLED_S = 1.0, 2.0
 """Time between two divisions, and the delay from which on the event loop was blocked."""
+MAX_UNSAVED_SECONDS = 100_000
+"""Seconds of divided energy that are kept while the disk cannot be written."""
 SERVERS_A_SECOND = 16
 """Servers whose energy is divided every second; that of more is divided more rarely, since each one
 has a cost.
@@ -85,6 +90,10 @@ class RequestService(Service):
         self._unsaved: list[np.ndarray] = []
         """Rows of the final requests since the last save."""
         self._divided: dict[str, int] = {}
+        self._seconds: list[DividedSecond] = []
+        """Divided energy since the last save."""
+        self._divisions: dict[tuple[str, float], str] = {}
+        """Sums of divisions by run and begin since the last save."""
         self._saving_state: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -263,9 +272,7 @@ class RequestService(Service):
             )
             raise RunError(404, text) from error
         except (sqlite3.Error, ValueError) as error:
-            raise RunError(
-                503, f"cannot read {self._store.path}: {error}; move it away to start afresh"
-            ) from error
+            raise self._unreadable(error) from error
         if found and found.energy:
             return final_view(request_id, found.run_id, found.energy)
         try:
@@ -273,11 +280,7 @@ class RequestService(Service):
         except RunError as error:
             if found is None:
                 raise
-            from wattline_exporter.requests.final import MAX_FINAL
-
-            text = NOT_KEPT_TEXT.format(
-                request_id=request_id[:128], count=MAX_FINAL, run_id=found.run_id
-            )
+            text = NOT_SAVED_TEXT.format(request_id=request_id[:128], run_id=found.run_id)
             raise RunError(404, text) from error
 
     async def listed(
@@ -297,6 +300,31 @@ class RequestService(Service):
         return RequestPage.model_construct(
             requests=[stored_view(each) for each in page.requests], next=page.next
         )
+
+    async def packed(self, run_id: str, start: float, end: float, after: int) -> PackedRequests:
+        """Return stored requests of a run with their energies. Raises RunError."""
+        self._runs.devices_of(run_id)
+        try:
+            found, following = await asyncio.to_thread(
+                self._store.batches, run_id, start, end, after
+            )
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        batches = [(_base64(body), _base64(energies)) for body, energies in found]
+        return PackedRequests.model_construct(batches=batches, next=following)
+
+    async def divided_energy(self, run_id: str, after: float) -> DividedEnergyView:
+        """Return the divided energy of a run. Raises RunError."""
+        self._runs.devices_of(run_id)
+        try:
+            seconds, totals = await asyncio.to_thread(self._store.divided_energy, run_id, after)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        return DividedEnergyView.model_construct(seconds=seconds, totals=totals)
+
+    def _unreadable(self, error: Exception) -> RunError:
+        text = f"cannot read {self._store.path}: {error}; move it away to start afresh"
+        return RunError(503, text)
 
     def readings(self) -> Iterator[Reading]:
         yield from self._counters.readings(self._clock().s)
@@ -340,6 +368,9 @@ class RequestService(Service):
                 self._finish(run_id, found)
             if number is not None:
                 self._divided[run_id] = number
+            if divided := server.take_divided(now.at - now.s):
+                self._seconds += [(run_id, *each) for each in divided.seconds.tolist()]
+                self._divisions[run_id, divided.begin_at] = divided.totals.to_json()
             if not server.is_busy and self._has_ended(run_id):
                 self._servers.remove(run_id)
                 self._saving.pop(run_id, None)
@@ -360,18 +391,30 @@ class RequestService(Service):
 
     async def _save(self, *, is_last: bool = False) -> None:
         changes = self._counters.take_changes()
-        divided, self._divided = self._divided, {}
-        final, self._unsaved = self._unsaved, []
-        if not changes and not divided and not is_last:
+        state = DividedState(
+            changes,
+            self._divided,
+            self._servers.divided_at(self._clock()),
+            self._unsaved,
+            self._seconds,
+            self._divisions,
+        )
+        self._divided = {}
+        self._unsaved = []
+        self._seconds = []
+        self._divisions = {}
+        if not changes and not state.divided and not state.seconds and not is_last:
             return
-        if await self._store.save(changes, divided, self._servers.divided_at(self._clock()), final):
+        if await self._store.save(state):
             self._counters.publish(changes, self._clock().s)
-        else:
-            self._counters.put_back(changes)
-            self._divided = divided | self._divided
-            from wattline_exporter.requests.final import latest_rows
+            return
+        from wattline_exporter.requests.final import latest_rows
 
-            self._unsaved = latest_rows([*final, *self._unsaved])
+        self._counters.put_back(changes)
+        self._divided = state.divided | self._divided
+        self._unsaved = latest_rows([*state.final, *self._unsaved])
+        self._seconds = [*state.seconds, *self._seconds][-MAX_UNSAVED_SECONDS:]
+        self._divisions = state.divisions | self._divisions
 
     async def stop(self) -> None:
         """Divide all energy that is known, and save it."""
@@ -381,10 +424,15 @@ class RequestService(Service):
     # -- state
 
     def _finish(self, run_id: str, rows: np.ndarray) -> None:
-        from wattline_exporter.requests.final import FinalEnergies, totals_j
+        from wattline_exporter.requests.division.energy_rows import totals_j
+        from wattline_exporter.requests.final import FinalEnergies
 
         if self._final is None:
             self._final = FinalEnergies()
         self._counters.add(rows["labels"], totals_j(rows), rows["loss"] == 0)
         self._final.add(run_id, rows)
         self._unsaved.append(rows)
+
+
+def _base64(body: bytes | None) -> str | None:
+    return None if body is None else b64encode(body).decode()

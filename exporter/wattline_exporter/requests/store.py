@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from wattline.contract.history import REQUESTS_FILE
 from wattline.contract.requests.served import ServedRequest
 from wattline.contract.requests.stored import (
+    BATCHES_QUERY,
+    DIVISIONS_QUERY,
     REQUESTS_SCHEMA,
     REQUESTS_SCHEMA_VERSION,
+    SECONDS_QUERY,
     pack_requests,
     unpack_columns,
     unpack_requests,
@@ -38,6 +41,8 @@ WITHIN_S = 5.0
 """Longest wait of a call for the disk."""
 SEARCH_S, _STEPS = 1.0, 100
 """Longest search for a request, and the steps of SQLite between two checks of the time."""
+_PAGE_BYTES, PAGE_SECONDS = 4 << 20, 50_000
+"""Size of the batches and number of the divided seconds in an answer."""
 _TRIM_EVERY_S = 600.0
 _SHARE_A_TRIM = 0.05
 
@@ -62,6 +67,26 @@ class FoundRequest(NamedTuple):
 
     run_id: str
     energy: FinalEnergy | None
+
+
+DividedSecond = tuple[str, float, float, float, float, bool]
+"""Run, begin and end in Unix time, joules, idle joules, and whether the idle power is known."""
+
+
+class DividedState(NamedTuple):
+    """What was divided since the last save.
+
+    `divided` has the batch up to which each run's requests are in the counters, `divided_at` the
+    Unix time up to which its energy is divided, `final` rows of FINAL_TYPE of whole batches, and
+    `divisions` the JSON of the sums by run and begin.
+    """
+
+    counters: Counters
+    divided: dict[str, int]
+    divided_at: dict[str, float]
+    final: list[np.ndarray]
+    seconds: list[DividedSecond]
+    divisions: dict[tuple[str, float], str]
 
 
 class SavedRequests(NamedTuple):
@@ -192,6 +217,15 @@ class RequestStore:
         with self._open() as connection:
             connection.execute("DELETE FROM batch WHERE last_end < ?", (now_at - KEEP_S,))
             connection.execute("DELETE FROM divided_time WHERE until_at < ?", (now_at - KEEP_S,))
+            connection.execute(
+                "DELETE FROM divided_slot WHERE run_id IN (SELECT run_id FROM division) "
+                "AND begin_at < ?",
+                (now_at - KEEP_S,),
+            )
+            connection.execute(
+                "DELETE FROM division WHERE NOT EXISTS "
+                "(SELECT 1 FROM divided_slot WHERE divided_slot.run_id = division.run_id)"
+            )
             pages, size, free = (
                 int(connection.execute(f"PRAGMA {name}").fetchone()[0])
                 for name in ("page_count", "page_size", "freelist_count")
@@ -203,43 +237,30 @@ class RequestStore:
                 )
         self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
 
-    async def save(
-        self,
-        counters: Mapping[ReadingKey, float],
-        divided: Mapping[str, int],
-        divided_at: Mapping[str, float],
-        final: Sequence[np.ndarray] = (),
-    ) -> bool:
-        """Save counters, the batch up to which each run's requests are in them, and up to when its
-        energy is divided.
-
-        `final` has rows of FINAL_TYPE of whole batches. Return False if that failed.
-        """
-        state = dict(counters), dict(divided), dict(divided_at), list(final)
+    async def save(self, state: DividedState) -> bool:
+        """Save what was divided in one transaction. Return False if that failed."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._save, *state)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._save, state)
         except (sqlite3.Error, OSError):
             return False
         return True
 
-    def _save(
-        self,
-        counters: Counters,
-        divided: dict[str, int],
-        divided_at: dict[str, float],
-        final: list[np.ndarray],
-    ) -> None:
-        rows = [(name, json.dumps(labels), value) for (name, labels), value in counters.items()]
+    def _save(self, state: DividedState) -> None:
+        counters = [
+            (name, json.dumps(labels), value) for (name, labels), value in state.counters.items()
+        ]
+        divisions = [(*key, totals) for key, totals in state.divisions.items()]
         with self._open() as connection:
-            connection.executemany("INSERT OR REPLACE INTO request_counter VALUES (?, ?, ?)", rows)
-            connection.executemany("INSERT OR REPLACE INTO divided VALUES (?, ?)", divided.items())
-            connection.executemany(
-                "INSERT OR REPLACE INTO divided_time VALUES (?, ?)", divided_at.items()
-            )
-            if final:
+            write = connection.executemany
+            write("INSERT OR REPLACE INTO request_counter VALUES (?, ?, ?)", counters)
+            write("INSERT OR REPLACE INTO divided VALUES (?, ?)", state.divided.items())
+            write("INSERT OR REPLACE INTO divided_time VALUES (?, ?)", state.divided_at.items())
+            write("INSERT OR REPLACE INTO divided_slot VALUES (?, ?, ?, ?, ?, ?)", state.seconds)
+            write("INSERT OR REPLACE INTO division VALUES (?, ?, ?)", divisions)
+            if state.final:
                 from wattline_exporter.requests.final import save_energies
 
-                save_energies(connection, final)
+                save_energies(connection, state.final)
 
     def page(
         self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
@@ -275,6 +296,42 @@ class RequestStore:
                         return StoredPage(found, f"{number}:{position + skipped}")
                     found.append(each)
         return StoredPage(found, None)
+
+    def batches(
+        self, run_id: str, start: float, end: float, after: int
+    ) -> tuple[list[tuple[bytes, bytes | None]], int | None]:
+        """Return packed requests of a run with their energies, None for those that are not final,
+        and the number after which the next ones begin.
+
+        Batches have requests that ended from `start` up to `end`. Blocks. Raises sqlite3.Error.
+        """
+        if not self.path.exists():
+            return [], None
+        found: list[tuple[bytes, bytes | None]] = []
+        size = 0
+        with closing(self._reader()) as connection:
+            rows = connection.execute(BATCHES_QUERY, (run_id, start, end, after))
+            for number, body, energies in rows:
+                found.append((body, energies))
+                size += len(body) + len(energies or b"")
+                if size > _PAGE_BYTES:
+                    return found, number
+        return found, None
+
+    def divided_energy(
+        self, run_id: str, after: float
+    ) -> tuple[list[tuple[float, ...]], list[str]]:
+        """Return divided seconds of a run that begin after a Unix time, up to PAGE_SECONDS, and
+        the sums of its divisions. Blocks. Raises sqlite3.Error.
+        """
+        if not self.path.exists():
+            return [], []
+        with closing(self._reader()) as connection:
+            seconds = connection.execute(
+                f"{SECONDS_QUERY} LIMIT {PAGE_SECONDS}", (run_id, after)
+            ).fetchall()
+            totals = [text for (text,) in connection.execute(DIVISIONS_QUERY, (run_id,))]
+        return seconds, totals
 
     def find(self, request_id: str, run_id: str | None) -> FoundRequest | None:
         """Return the request that was reported last, None if there is none. Blocks.

@@ -32,32 +32,27 @@ SAVING_NOTE = "no energy yet: the report of the request is being saved"
 ESTIMATE_NOTE = "an estimate: requests that overlap with this one may still be reported"
 LOSS_NOTES = (
     "",
-    (
-        "no energy: the exporter ended before it saved the energy of this request; use analyzer "
-        "requests "
-        "--run-id {run_id}"
-    ),
+    "no energy: the exporter ended before it saved the energy of this request",
     "no energy: none of the run's GPUs has been measured; see exporter check",
     (
-        "no energy: the request was reported after the energy of its time was divided; use "
-        "analyzer requests --run-id {run_id}"
+        "no energy: the request was reported after the energy of its time was divided; report "
+        "requests at their ends"
     ),
     "no energy: the request ended at the time at which it started; report fractions of a second",
     (
-        "no energy: the file with the energy of this request is damaged; use analyzer requests "
-        "--run-id {run_id}"
+        "no energy: the file with the energy of this request is damaged; check the disk that "
+        "holds --state.path"
     ),
 )
-"""Why a request of `run_id` has no energy, by the loss in `wattline_exporter.requests.final`."""
+"""Why a request has no energy, by the loss in `wattline_exporter.requests.final`."""
 MEAN_NOTE = (
     "the power of {seconds:.0f} s of this request is a mean of a longer time: the exporter did not "
     "run then, or "
     "read its meters late; give it more CPU time"
 )
-NOT_KEPT_TEXT = (
-    "request_id: the energy of request {request_id!r} is not kept: the exporter keeps those of the "
-    "latest {count:,} "
-    "final requests; use analyzer requests --run-id {run_id}"
+NOT_SAVED_TEXT = (
+    "request_id: the energy of request {request_id!r} of run {run_id} could not be saved; check "
+    "the disk that holds --state.path"
 )
 COMBINED_NOTE = "prefill and decode cannot be separated"
 
@@ -103,6 +98,29 @@ class RequestPage(BaseModel):
 
     requests: list[StoredRequest]
     next: str | None
+
+
+class PackedRequests(BaseModel):
+    """Requests of a run with their energies as they are stored, for the analyzer.
+
+    `batches` are pairs of Base64 texts: packed requests, and their packed energies, None while they
+    are not final. `next` is the value of `after` for the next page, None at the end.
+    """
+
+    batches: list[tuple[str, str | None]]
+    next: int | None
+
+
+class DividedEnergyView(BaseModel):
+    """Energy of a run that was divided among its requests and the rest, for the analyzer.
+
+    `seconds` have begin and end in Unix time, the run's part of the energy of its GPUs, idle
+    energy, and 1 if the idle power is known, else 0; the next ones begin after the last begin.
+    `totals` are the sums of the divisions, JSON each.
+    """
+
+    seconds: list[tuple[float, float, float, float, int]]
+    totals: list[str]
 
 
 class RequestView(BaseModel):
@@ -161,7 +179,7 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
             id=request_id,
             run_id=run_id,
             state="final",
-            notes=[LOSS_NOTES[energy.loss].format(run_id=run_id)],
+            notes=[LOSS_NOTES[energy.loss]],
         )
     notes = [] if energy.is_separable else [COMBINED_NOTE]
     if energy.is_shared:
@@ -180,10 +198,18 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
         energy_joules=energy.total_j,
         energy_uncertainty_joules=energy.half_j,
         idle_energy_joules=energy.idle_j,
-        prefill_energy_joules=energy.prefill_j if energy.is_separable else None,
-        decode_energy_joules=energy.decode_j if energy.is_separable else None,
+        prefill_energy_joules=_of_phase(energy, energy.prefill_j),
+        decode_energy_joules=_of_phase(energy, energy.decode_j),
         notes=notes,
     )
+
+
+def _of_phase(energy: FinalEnergy, joules: float) -> float | None:
+    """Return the energy of a phase, None where it cannot be stated, or where the server of a role
+    does not have it.
+    """
+    is_stated = energy.is_separable and not (energy.is_of_role and not joules)
+    return joules if is_stated else None
 
 
 def stored_view(request: ServedRequest) -> StoredRequest:

@@ -14,7 +14,13 @@ from pydantic.json_schema import JsonSchemaMode
 from wattline.contract.api import RUN_ID_PATTERN, GpusJson
 from wattline.contract.run import RunJson
 from wattline_exporter.polling.hub import SensorHub
-from wattline_exporter.requests.views import RequestPage, RequestReceipt, RequestView
+from wattline_exporter.requests.views import (
+    DividedEnergyView,
+    PackedRequests,
+    RequestPage,
+    RequestReceipt,
+    RequestView,
+)
 from wattline_exporter.web.bodies import (
     BeginRequest,
     EndRequest,
@@ -193,7 +199,14 @@ _TIME = {
 
 def openapi_document(version: str) -> dict[str, Any]:
     bodies: list[type] = [BeginRequest, RequestReport, *(model for _, model, _ in _STEPS)]
-    answers: list[type] = [RequestPage, RequestReceipt, RequestView, Problem]
+    answers: list[type] = [
+        DividedEnergyView,
+        PackedRequests,
+        RequestPage,
+        RequestReceipt,
+        RequestView,
+        Problem,
+    ]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -240,8 +253,7 @@ def _paths() -> dict[str, Any]:
     requests = _operation("List requests of a run.", {"200": _ref(RequestPage)}, parameters=_PAGE)
     energy = _ref(RequestView)
     request = _operation(
-        "Show the energy of a request; 202 while pending. A final one may have none. The latest "
-        "50,000 are kept.",
+        "Show the energy of a request; 202 while pending. A final one may have none.",
         {"200": energy, "202": energy},
         parameters=[
             {
@@ -264,6 +276,20 @@ def _paths() -> dict[str, Any]:
             "parameters": [_RUN_ID],
             "get": requests,
             "post": report,
+        },
+        "/api/v1/runs/{run_id}/requests/packed": {
+            "parameters": [_RUN_ID],
+            "get": _operation(
+                "Read stored requests of a run with their energies, for the analyzer.",
+                {"200": _ref(PackedRequests)},
+            ),
+        },
+        "/api/v1/runs/{run_id}/requests/divided": {
+            "parameters": [_RUN_ID],
+            "get": _operation(
+                "Read the divided energy of a run, for the analyzer.",
+                {"200": _ref(DividedEnergyView)},
+            ),
         },
         "/api/v1/requests/{request_id}": {"parameters": [_REQUEST_ID], "get": request},
         "/api/v1/gpus": {"get": _operation("List responding GPUs.", {"200": gpus})},

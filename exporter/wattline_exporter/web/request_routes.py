@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from aiohttp import web
 from pydantic import BaseModel
 
-from wattline_exporter.requests.views import RequestPage, RequestReceipt, RequestView
+from wattline_exporter.requests.views import (
+    DividedEnergyView,
+    PackedRequests,
+    RequestPage,
+    RequestReceipt,
+    RequestView,
+)
 from wattline_exporter.sensors.readings import RunError
 from wattline_exporter.web.request_bodies import SMALLER_BATCHES, decode_requests
 
@@ -36,6 +42,10 @@ class RequestApi(Protocol):
         self, run_id: str, start: float, end: float, limit: int, after: tuple[int, int]
     ) -> RequestPage: ...
 
+    async def packed(self, run_id: str, start: float, end: float, after: int) -> PackedRequests: ...
+
+    async def divided_energy(self, run_id: str, after: float) -> DividedEnergyView: ...
+
     async def find(self, request_id: str, run_id: str | None = None) -> RequestView: ...
 
 
@@ -46,6 +56,8 @@ def request_routes() -> list[web.RouteDef]:
     return [
         web.post("/api/v1/runs/{run_id}/requests", report_requests),
         web.get("/api/v1/runs/{run_id}/requests", list_requests),
+        web.get("/api/v1/runs/{run_id}/requests/packed", packed_requests),
+        web.get("/api/v1/runs/{run_id}/requests/divided", divided_energy),
         web.get("/api/v1/requests/{request_id}", show_request),
     ]
 
@@ -93,6 +105,22 @@ async def list_requests(request: web.Request) -> web.Response:
     return web.Response(body=body.encode(), content_type="application/json")
 
 
+async def packed_requests(request: web.Request) -> web.Response:
+    start, end = _time(request, "start", 0.0), _time(request, "end", math.inf)
+    page = await request.app[REQUESTS].packed(
+        request.match_info["run_id"], start, end, _batch(request)
+    )
+    body = await asyncio.to_thread(page.model_dump_json)
+    return web.Response(body=body.encode(), content_type="application/json")
+
+
+async def divided_energy(request: web.Request) -> web.Response:
+    after = _time(request, "after", 0.0)
+    found = await request.app[REQUESTS].divided_energy(request.match_info["run_id"], after)
+    body = await asyncio.to_thread(found.model_dump_json)
+    return web.Response(body=body.encode(), content_type="application/json")
+
+
 async def show_request(request: web.Request) -> web.Response:
     view = await request.app[REQUESTS].find(
         request.match_info["request_id"], request.query.get("run_id")
@@ -132,6 +160,15 @@ def _limit(request: web.Request) -> int:
     if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_LISTED:
         raise RunError(
             400, f"limit: expected a whole number from 1 to {MAX_LISTED}, not {text[:40]!r}"
+        )
+    return int(text)
+
+
+def _batch(request: web.Request) -> int:
+    text = request.query.get("after", "0")
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise RunError(
+            400, f"after: expected the value of next of the page before, not {text[:40]!r}"
         )
     return int(text)
 

@@ -48,7 +48,7 @@ class ServingNode:
     def gpu_periods(self, device, since_s, reporters):
         return self.node.service.gpu_periods(device, since_s, reporters)
 
-    async def serve(self, seconds, rng, rate=0.5, every_s=0.25):
+    async def serve(self, seconds, rng, rate=0.5, every_s=0.25, role=None):
         """Serve requests in steps of 0.25 s; report them every `every_s`, and tick each second."""
         running = self.running
         sent = []
@@ -68,7 +68,8 @@ class ServingNode:
                 made = int((now_at - started_at) * 40)
                 sent.append(
                     ServedRequest(
-                        f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05
+                        *(f"r-{self.number}", started_at, now_at, 50, made, started_at + 0.05),
+                        role=role,
                     )
                 )
                 waiting.append(sent[-1])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from wattline.contract.requests.stored import REQUESTS_SCHEMA
+from wattline_exporter.requests.division.energy_rows import ENERGY_TYPE, unpack_energies
 from wattline_exporter.requests.final import (
     DAMAGED,
     FINAL_TYPE,
-    MAX_FINAL,
     STOPPED,
     FinalEnergy,
     _log_damage,
@@ -27,7 +27,7 @@ def batch(number, count, *, first_j=0.0):
     """Return rows of a batch, with 1 J more of prefill for each further request."""
     rows = np.zeros(count, FINAL_TYPE)
     rows["batch"], rows["position"] = number, np.arange(count)
-    rows["prefill_j"], rows["half_j"] = first_j + np.arange(count), 0.5
+    rows["prefill_j"] = first_j + np.arange(count)
     return rows
 
 
@@ -39,25 +39,52 @@ def state():
 
 
 def test_saved_energies_have_all_values_of_their_requests(state):
-    energies = [
-        FinalEnergy(
-            1.5, 2.5, 0.25, 0.125, 0.0, is_separable=True, is_shared=False, mean_s=0.0, loss=0
-        ),
-        FinalEnergy(
-            0.0, 0.0, 0.0, 0.0, 0.0, is_separable=False, is_shared=True, mean_s=0.0, loss=STOPPED
-        ),
-        FinalEnergy(
-            8.0, 0.0, 4.0, 2.0, 3.5, is_separable=False, is_shared=False, mean_s=6.5, loss=0
-        ),
-    ]
     rows = batch(7, 3)
-    for row, energy in zip(rows, energies, strict=True):
-        for name in FinalEnergy.__dataclass_fields__:
-            row[name] = getattr(energy, name)
+    rows["decode_j"] = [2.5, 0.0, 1e5 / 3]
+    rows["error_2_j"], rows["limit_j"], rows["most_j"] = 0.25, [1.0, 0.0, 2.0], 1e6
+    rows["loss"], rows["is_shared"] = [0, STOPPED, 0], [False, True, False]
+    rows["missing_s"], rows["mean_s"] = [0.0, 0.0, 3.5], [0.0, 0.0, 6.5]
+    rows["is_separable"], rows["is_idle_known"] = [True, False, False], [False, False, True]
+    rows["is_of_role"] = [False, False, True]
 
     save_energies(state, [rows])
 
-    assert [saved_energy(state, 7, position) for position in range(3)] == energies
+    (body,) = state.execute("SELECT body FROM final_energy").fetchone()
+    found = unpack_energies(body)
+    assert {name: found[name].tolist() for name in ENERGY_TYPE.names} == {
+        name: rows[name].tolist() for name in ENERGY_TYPE.names
+    }
+    answers = [saved_energy(state, 7, position) for position in range(3)]
+    assert answers == [FinalEnergy.of(rows[k : k + 1]) for k in range(3)]
+
+
+def test_half_width_of_a_saved_energy_is_that_of_its_parts(state):
+    """Of 100 J, 60 J are idle energy of a known idle power: 5 %, 3 J. The model has 2 J and 1 J, the
+    scaling 4 J2, the meter 3 J2, and 2 % of 40 J are 0.8 J.
+    """
+    rows = batch(1, 1, first_j=30.0)
+    rows["decode_j"], rows["idle_j"], rows["is_idle_known"] = 10.0, 60.0, True
+    rows["error_1_j"], rows["error_4_j"] = 2.0, -1.0
+    rows["scatter_j2"], rows["meter_j2"] = 4.0, 3.0
+    rows["limit_j"], rows["most_j"] = 1.5, 200.0
+
+    save_energies(state, [rows])
+
+    found = saved_energy(state, 1, 0)
+    random_j = 1.96 * np.sqrt(4.0 + 1.0 + 4.0 + 3.0 + 0.64)
+    assert found.total_j == 100.0
+    assert found.half_j == pytest.approx(np.hypot(random_j, 3.0) + 1.5, rel=1e-4)
+
+
+def test_half_width_of_a_role_has_its_own_floor(state):
+    """A server of one phase has errors of 4 % instead of 2 %: 1.96 times 4 J of 100 J."""
+    rows = batch(1, 2, first_j=100.0)
+    rows["prefill_j"], rows["most_j"], rows["is_of_role"] = 100.0, 200.0, [False, True]
+
+    save_energies(state, [rows])
+
+    found = [saved_energy(state, 1, position).half_j for position in range(2)]
+    assert found == pytest.approx([1.96 * 2.0, 1.96 * 4.0], rel=1e-4)
 
 
 def test_saved_energies_of_mixed_rows_are_those_of_their_positions(state):
@@ -79,17 +106,14 @@ def test_saved_energies_of_mixed_rows_are_those_of_their_positions(state):
     ]
 
 
-def test_saved_energies_are_those_of_the_latest_requests(state):
-    size = 1_000
-    for number in range(1, MAX_FINAL // size + 4):
-        save_energies(state, [batch(number, size)])
+def test_energies_of_a_deleted_batch_are_deleted(state):
+    values = "(id, run_id, first_end, last_end, requests, body) VALUES (?, 'a', 0, 0, 1, '')"
+    state.executemany(f"INSERT INTO batch {values}", [(1,), (2,)])
+    save_energies(state, [batch(1, 1), batch(2, 1)])
 
-    assert state.execute("SELECT count(*), min(batch_id) FROM final_energy").fetchone() == (
-        MAX_FINAL // size,
-        4,
-    )
-    assert saved_energy(state, 3, 0) is None
-    assert saved_energy(state, 4, 999).total_j == 999.0
+    state.execute("DELETE FROM batch WHERE id = 1")
+
+    assert state.execute("SELECT batch_id FROM final_energy").fetchall() == [(2,)]
 
 
 def test_saved_energies_of_a_repeated_batch_are_the_latest(state):
@@ -112,7 +136,7 @@ def damage(state, damaged):
     state.execute("UPDATE final_energy SET body = ?", (bytes(body),))
 
 
-@pytest.mark.parametrize("damaged", [slice(0, 1), slice(8, 9), slice(3, None)])
+@pytest.mark.parametrize("damaged", [slice(0, 1), slice(8, 9), slice(3, 4)])
 def test_saved_energies_that_are_damaged_are_lost(state, caplog, damaged):
     save_energies(state, [batch(1, 2)])
     damage(state, damaged)
@@ -122,10 +146,10 @@ def test_saved_energies_that_are_damaged_are_lost(state, caplog, damaged):
 
     assert [(each.total_j, each.loss) for each in energies] == [(0.0, DAMAGED)] * 2
     text = (
-        "cannot read saved energies of requests: batch 1 is damaged: its checksum is wrong; "
-        "use analyzer requests"
+        "cannot read saved energies of requests: batch 1 is damaged: its checksum is wrong; these "
+        "requests have no energy; check the disk"
     )
-    assert caplog.messages == [f"{text} for these requests"]
+    assert caplog.messages == [text]
     assert final_view("r-1", "server", energies[1]).model_dump(
         include={"state", "energy_joules", "notes"}
     ) == {
@@ -133,9 +157,8 @@ def test_saved_energies_that_are_damaged_are_lost(state, caplog, damaged):
         "energy_joules": None,
         "notes": [
             (
-                "no energy: the file with the energy of this request is damaged; use analyzer "
-                "requests "
-                "--run-id server"
+                "no energy: the file with the energy of this request is damaged; check the disk "
+                "that holds --state.path"
             )
         ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from tests.exporter.requests.serving_node import IDLE_W, ServingNode
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
+from wattline_exporter.requests.division.energy_rows import unpack_energies
+from wattline_exporter.requests.division.totals import DivisionTotals
+from wattline_exporter.requests.final import FinalEnergy
 
 
 def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
@@ -35,6 +39,36 @@ def test_requests_have_the_energy_that_they_used_and_add_up_with_the_rest(node):
     assert dynamic_j.sum() == pytest.approx(true_j.sum(), rel=0.03)
     assert np.abs(dynamic_j - true_j).mean() / true_j.mean() < 0.1
     assert all(view.state == "final" for view in views)
+
+
+@pytest.mark.parametrize(("role", "other"), [("prefill", "decode"), ("decode", "prefill")])
+def test_energy_above_idle_of_a_role_is_of_its_phase(node, role, other):
+    async def scenario():
+        sent = await node.serve(60, np.random.default_rng(1), role=role)
+        await node.service.tick(at_once=True)
+        return [node.service.show(each.request_id).model_dump() for each in sent]
+
+    views = asyncio.run(scenario())
+
+    for view in views:
+        own_j = view["energy_joules"] - view["idle_energy_joules"]
+        assert view[f"{role}_energy_joules"] == pytest.approx(own_j, rel=1e-6, abs=1e-6)
+        assert view[f"{other}_energy_joules"] is None
+        assert view["energy_uncertainty_joules"] >= 1.96 * 0.04 * own_j * (1 - 1e-6)
+
+
+def test_energy_of_a_server_that_gets_another_role_is_of_both_phases(node):
+    async def scenario():
+        await node.serve(60, np.random.default_rng(1), role="prefill")
+        sent = await node.serve(60, np.random.default_rng(2), role="decode")
+        await node.service.tick(at_once=True)
+        return [node.service.show(each.request_id) for each in sent]
+
+    views = asyncio.run(scenario())
+
+    assert all(view.state == "final" and view.energy_joules > 0 for view in views)
+    stated = [view for view in views if view.prefill_energy_joules is not None]
+    assert all(view.decode_energy_joules is not None for view in stated)
 
 
 def test_a_request_has_an_estimate_at_once_and_its_final_energy_later(node):
@@ -357,3 +391,34 @@ def test_request_without_duration_is_counted_and_has_no_energy(node):
     ]
     values = node.values()
     assert values[m.REQUESTS.name, "", ""] == values[m.REQUEST_ENERGY_COUNT.name, "", ""] + 1
+
+
+def test_divided_seconds_have_the_energy_of_the_requests_and_the_rest(node):
+    """The GPU has 60 W without requests, and 40 W for each request in progress."""
+
+    async def scenario():
+        sent = await node.serve(60, np.random.default_rng(1))
+        division = node.service._servers.by_run["server"]._division
+        await node.service.tick(at_once=True)
+        views = [node.service.show(each.request_id) for each in sent]
+        found = await node.service.divided_energy("server", 0.0)
+        packed = await node.service.packed("server", 0.0, np.inf, 0)
+        return sent, views, division, found, packed
+
+    sent, views, division, found, packed = asyncio.run(scenario())
+
+    begins_at, ends_at, joules, idle_j, is_known = np.array(found.seconds).T
+    assert begins_at[1:] == pytest.approx(ends_at[:-1], abs=1e-6)
+    assert (ends_at - begins_at).max() == pytest.approx(1.0)
+    total_j = sum(view.energy_joules for view in views)
+    assert joules.sum() == pytest.approx(total_j + division.rest_j, rel=1e-9)
+    assert idle_j == pytest.approx(60.0 * (ends_at - begins_at), rel=1e-6)
+    assert is_known.all()
+    rows = np.concatenate([unpack_energies(b64decode(energies)) for _, energies in packed.batches])
+    assert packed.next is None
+    assert [FinalEnergy.of(rows[number : number + 1]).total_j for number in range(len(rows))] == [
+        view.energy_joules for view in views
+    ]
+    (totals,) = map(DivisionTotals.from_json, found.totals)
+    assert totals.joules_of is not None
+    assert len(sent) == len(rows)

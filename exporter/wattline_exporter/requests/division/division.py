@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from wattline.figures import NORMAL_95
 from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mask
 from wattline_exporter.requests.division.columns import HeldRows, as_items
-from wattline_exporter.requests.division.fit import CONTEXT, SEPARABLE_RATIO, is_separable
+from wattline_exporter.requests.division.fit import is_separable
 from wattline_exporter.requests.division.half_widths import (
     ERRORS,
     FLOOR_RATIO,
@@ -22,7 +21,6 @@ from wattline_exporter.requests.division.half_widths import (
     Energies,
     group_half_widths_j,
     half_widths_j,
-    phase_half_widths_j,
 )
 from wattline_exporter.requests.division.loads import (
     COUNT,
@@ -63,6 +61,7 @@ from wattline_exporter.requests.division.spans import (
     RequestSpans,
     rising_joules,
 )
+from wattline_exporter.requests.division.totals import DivisionTotals, EnergyPart
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
@@ -88,7 +87,6 @@ class DividedRequests:
 
     keys: np.ndarray
     energies: Energies
-    durations_s: FloatArray
     missing_s: FloatArray
     separable: Mask
 
@@ -106,17 +104,11 @@ class DividedRequests:
 
     @property
     def total_j(self) -> FloatArray:
-        return self.energies.dynamic_j + self.energies.idle_j
+        return self.energies.total_j
 
     @property
     def half_j(self) -> FloatArray:
-        """Half-widths with the energy of the missing time, at the mean power of the rest."""
-        half_j = half_widths_j(self.energies)
-        if not self.missing_s.any():
-            return half_j
-        measured_s = self.durations_s - self.missing_s
-        power_w = np.where(measured_s > 0.0, self.total_j / np.maximum(measured_s, 1e-3), 0.0)
-        return half_j + power_w * self.missing_s
+        return half_widths_j(self.energies)
 
 
 class Division:
@@ -158,10 +150,13 @@ class Division:
         """Begins of the slots in `_rates`."""
         self._pace = UNKNOWN_PACE
         self.measured_j = self.rest_j = self._divided_j = 0.0
-        self.idle_j = self.guessed_j = 0.0
-        """Idle energy of the divided slots, and energy above idle of guessed first tokens."""
-        self.phases_j = np.zeros((2, 1 + ERRORS))
-        """Energies above idle of prefill and decode in the divided slots, with signed errors."""
+        self.idle_j = self._guessed_j = self._other_j = 0.0
+        """Idle energy of the divided slots, energy above idle of guessed first tokens, and the part
+        of that energy that may be of other work."""
+        self._phase_errors_j = np.zeros((2, ERRORS))
+        """Signed errors of the energies above idle of prefill and decode in the divided slots."""
+        self._divided: list[EnergySlots] = []
+        """Slots that were divided since `take_divided`."""
         self._assumed_until_s = -np.inf  # the end of the last slot with an assumed idle power
         self._start_fit()
 
@@ -175,6 +170,12 @@ class Division:
         self.model: EnergyModel | None = None
         self._starts_s = np.inf
         """Time from which slots are in the fit."""
+
+    def use_role(self, role: Role | None) -> None:
+        """Divide the slots that are not divided yet by the model of a role."""
+        if role != self._role:
+            self._role = role
+            self._start_fit()
 
     def fit_from(self, from_s: float) -> None:
         """Fit the model again, to slots from an instant on: other devices are measured since
@@ -299,6 +300,16 @@ class Division:
             self._edge_half_j, self._divided_j = self._edge_half_j[count:], float(joules[-1])
         return self._take_final(at_end=at_end)
 
+    @property
+    def totals(self) -> DivisionTotals:
+        return DivisionTotals.of(self._phase_errors_j, self._guessed_j, self._other_j, self.model)
+
+    def take_divided(self) -> list[EnergySlots]:
+        """Return the slots that were divided since the last call."""
+        divided = self._divided
+        self._divided = []
+        return divided
+
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
         """Return the likely joules of requests by the model, and their half-widths; None without a
         model or energy.
@@ -389,8 +400,10 @@ class Division:
         if model:
             self._fitted_s = float(slots.edges_s[-1])
             self._separable = self._fit_slots.is_separable(model, self.other_ratio)
-        self.guessed_j += float(guessed_j.sum())
-        self.phases_j += phase_joules(rates, loads).sum(axis=-1)
+        self._guessed_j += float(guessed_j.sum())
+        self._other_j += self.other_ratio * float(dynamic_j.sum())
+        self._phase_errors_j += phase_joules(rates, loads)[:, 1:].sum(axis=-1)
+        self._divided.append(slots)
         self.idle_j += float(slots.idle_j.sum())
         self._rates = np.concatenate([self._rates, rates], axis=1)
         self.measured_j += float(slots.joules.sum())
@@ -415,34 +428,46 @@ class Division:
         count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
         final = slice(0, self._counted if at_end else count)
         found, held = self._energy(final), self._held.values[:, final].copy()
-        dynamic_j = found.prefill_j + found.decode_j
         arrived_s, ended_s, idle_j = held[0], held[2], held[_IDLE_J]
         is_known = arrived_s >= self._assumed_until_s
-        energies = Energies(
-            prefill_j=found.prefill_j,
-            decode_j=found.decode_j,
+        missing_s = np.maximum(held[7] - arrived_s, 0.0)
+        divided = DividedRequests(
+            self._keys.first(final.stop),
+            self._energies(found, idle_j, held[_GUESSED], is_known).with_missing(
+                missing_s, ended_s - arrived_s
+            ),
+            missing_s,
+            separable=is_known & self._separable if self._role is None else ended_s > arrived_s,
+        )
+        if final.stop:
+            self._estimates.compare(held[_ESTIMATED_J], divided.total_j)
+            self._remove(final.stop)
+        return divided
+
+    def _energies(
+        self, found: SummedEnergy, idle_j: FloatArray, guessed: FloatArray, is_known: Mask
+    ) -> Energies:
+        """Return the energies of N requests: by role, all energy above idle is of its phase.
+
+        `guessed` (N,) is 1 if the first token is a guess, else 0, `is_known` the mask of those
+        with a measured idle power.
+        """
+        dynamic_j = found.prefill_j + found.decode_j
+        none = np.zeros(len(idle_j))
+        return Energies(
+            prefill_j={None: found.prefill_j, "prefill": dynamic_j, "decode": none}[self._role],
+            decode_j={None: found.decode_j, "prefill": none, "decode": dynamic_j}[self._role],
             idle_j=idle_j,
             errors_j=found.errors_j,
             scatter_j2=found.scatter_j2,
             meter_j2=found.meter_j2,
-            guessed_j=held[_GUESSED] * dynamic_j,
+            guessed_j=guessed * dynamic_j,
             beside_guesses_j=self._fit_slots.guessed_ratio * dynamic_j,
             known_idle_j=np.where(is_known, idle_j, 0.0),
             limit_j=self.other_ratio * dynamic_j + np.where(is_known, 0.0, idle_j),
             most_j=found.most_j,
             floor_ratio=FLOOR_RATIO if self._role is None else ROLE_RATIO,
         )
-        divided = DividedRequests(
-            self._keys.first(final.stop),
-            energies,
-            durations_s=ended_s - arrived_s,
-            missing_s=np.maximum(held[7] - arrived_s, 0.0),
-            separable=is_known & self._separable,
-        )
-        if final.stop:
-            self._estimates.compare(held[_ESTIMATED_J], divided.total_j)
-            self._remove(final.stop)
-        return divided
 
     def _remove(self, count: int) -> None:
         """Remove the first requests, and the rates of slots before all others."""
@@ -465,14 +490,6 @@ class Division:
         if estimated := self.estimate(spans.take(some)):
             joules[some] = estimated[0]
         return joules
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyPart:
-    """Joules of all requests in one phase, with the half-width of the 95 % interval."""
-
-    joules: float
-    half_j: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,12 +587,15 @@ def divide_all(
     assert division.model is not None, "enough slots have requests"
     dynamic_j = float(divided.dynamic_j.sum())
     other_ratio = other_half_j / dynamic_j if dynamic_j else 0.0
-    prefill, decode = _phases(division, divided, other_ratio, slots.idle_ratio)
+    totals = division.totals
+    phases_j = np.array([divided.prefill_j.sum(), divided.decode_j.sum()])
+    idle_half_j = slots.idle_ratio * float(divided.idle_j.sum())
+    prefill, decode = totals.phases(phases_j, other_ratio, idle_half_j)
     separable = slots.idle_known and is_separable(
         division.model.windows, (prefill.joules, decode.joules), (prefill.half_j, decode.half_j)
     )
     whole = group_sums.by_group(np.zeros(count, dtype=np.intp), 1)
-    states_context = slots.idle_known and other_ratio <= SEPARABLE_RATIO and role != "prefill"
+    states_context = slots.idle_known and role != "prefill"
     return RequestEnergies(
         divided=divided,
         half_j=half_j,
@@ -587,7 +607,7 @@ def divide_all(
         idle_half_j=slots.idle_ratio * division.idle_j,
         prefill=prefill if separable else None,
         decode=decode if separable else None,
-        context_token=_context_token(division.model, other_ratio) if states_context else None,
+        context_token=totals.context_token(other_ratio) if states_context else None,
         joules_of=division.model.joules_of,
         other_half_j=other_half_j,
     )
@@ -667,26 +687,3 @@ def _block_ends(busy: Mask) -> Iterator[int]:
         full, enough = np.searchsorted(number, (before + each, before + MIN_FIT_SLOTS)) + 1
         end = min(int(full), max(end + _MOST_BLOCK_SLOTS, int(enough)), len(busy))
         yield end
-
-
-def _phases(
-    division: Division, divided: DividedEnergy, other_ratio: float, idle_ratio: float
-) -> tuple[EnergyPart, EnergyPart]:
-    """Return the energies of all prefills and of all decodes above idle."""
-    totals_j = np.array([divided.prefill_j.sum(), divided.decode_j.sum()])
-    unknown_j = division.guessed_j + other_ratio * totals_j
-    idle_half_j = idle_ratio * float(divided.idle_j.sum())
-    errors_j = division.phases_j[:, 1:].T
-    halves_j = phase_half_widths_j(totals_j, errors_j, unknown_j, idle_half_j)
-    prefill, decode = map(EnergyPart, totals_j.tolist(), halves_j)
-    return prefill, decode
-
-
-def _context_token(model: EnergyModel, other_ratio: float) -> EnergyPart | None:
-    """Return the energy of a token of context that a generated token attends to; None if it is not
-    significant.
-    """
-    best = float(model.joules_of[CONTEXT])
-    random_j = NORMAL_95 * float(np.linalg.norm(model.errors(model.fits[:, CONTEXT])))
-    part = EnergyPart(best, random_j + other_ratio * best)
-    return part if part.joules > 0.0 and part.half_j <= part.joules else None

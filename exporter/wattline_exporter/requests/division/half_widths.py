@@ -46,15 +46,30 @@ class Energies(NamedTuple):
     known_idle_j: FloatArray
     """Idle energy of a measured idle power."""
     limit_j: FloatArray
-    """Limits of errors, which are added: other work, and idle energy of an assumed power."""
+    """Limits of errors, which are added: other work, idle energy of an assumed power, and energy of
+    missing time."""
     most_j: FloatArray
-    """Energy of all slots of each request."""
+    """Energy of all slots of each request, and that of missing time."""
     floor_ratio: float
 
     @property
     def dynamic_j(self) -> FloatArray:
         """Energy above idle."""
         return self.prefill_j + self.decode_j
+
+    @property
+    def total_j(self) -> FloatArray:
+        """Energy with idle energy."""
+        return self.dynamic_j + self.idle_j
+
+    def with_missing(self, missing_s: FloatArray, durations_s: FloatArray) -> Energies:
+        """Return them with the energy of missing times in the half-widths, at the mean power of the
+        rest.
+        """
+        measured_s = durations_s - missing_s
+        power_w = np.where(measured_s > 0.0, self.total_j / np.maximum(measured_s, 1e-3), 0.0)
+        missing_j = power_w * missing_s
+        return self._replace(limit_j=self.limit_j + missing_j, most_j=self.most_j + missing_j)
 
     def by_group(self, numbers: IntArray | npt.NDArray[np.int32], count: int) -> Energies:
         """Return the sums of groups, by the number of the group of each one (N,)."""

@@ -5,9 +5,9 @@ errors of models.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -61,6 +61,13 @@ _LEAST_STEP = 1e-6
 """Least step of a derivative; the usual one is the standard error, since energies are bounded, but
 not derivatives.
 """
+
+
+def only_role(roles: Collection[str | None]) -> Role | None:
+    """Return the role of all requests if they have the same one (a part of a disaggregated server),
+    else None.
+    """
+    return next((role for role in get_args(Role) if set(roles) == {role}), None)
 
 
 @dataclass(frozen=True, slots=True)

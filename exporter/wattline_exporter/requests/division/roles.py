@@ -25,21 +25,14 @@ _LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
 def divide_role(
     spans: RequestSpans, slots: EnergySlots, role: Role, groups: npt.NDArray[np.int32] | None = None
 ) -> RequestEnergies:
-    """Return the energy of each request to one part of a disaggregated server, all above idle in
-    its phase.
+    """Return the energy of each request to one part of a disaggregated server.
 
     Raises ValueError as `divide_all` does.
     """
     energies = divide_all(spans, slots, role=role, groups=groups)
-    total, divided = _total(energies, slots), energies.divided
-    none, everything = np.zeros(len(spans)), divided.dynamic_j
+    total = _total(energies, slots)
     return replace(
         energies,
-        divided=DividedEnergy(
-            everything if role == "prefill" else none,
-            everything if role == "decode" else none,
-            divided.idle_j,
-        ),
         prefill=total if role == "prefill" else None,
         decode=total if role == "decode" else None,
     )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from wattline.contract.requests.served import ServedRequest
 
-REQUESTS_SCHEMA_VERSION = 2
+REQUESTS_SCHEMA_VERSION = 3
 """`PRAGMA user_version` of the file."""
 REQUESTS_SCHEMA = """
 CREATE TABLE IF NOT EXISTS batch (
@@ -37,15 +37,35 @@ CREATE TABLE IF NOT EXISTS divided (run_id TEXT PRIMARY KEY,
     batch_id INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS divided_time (run_id TEXT PRIMARY KEY,
     until_at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS final_energy (last INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL,
-    body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS final_energy (batch_id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS divided_slot (run_id TEXT NOT NULL, begin_at REAL NOT NULL,
+    end_at REAL NOT NULL, joules REAL NOT NULL, idle_joules REAL NOT NULL,
+    idle_known INTEGER NOT NULL, PRIMARY KEY (run_id, begin_at)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS division (run_id TEXT NOT NULL, begin_at REAL NOT NULL,
+    totals TEXT NOT NULL, PRIMARY KEY (run_id, begin_at)) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS deleted_batch AFTER DELETE ON batch BEGIN
+    DELETE FROM final_energy WHERE batch_id = old.id;
+END;
 """
 """`first_end` and `last_end` are the earliest and the latest end of a batch's requests. `divided`
 has the batch up to which the requests of a run have their energy and are counted, `divided_time`
-the Unix time up to which its energy is divided. `final_energy` has the energies of the latest
-batches, as `wattline_exporter.requests.final` packs them; `last` is the number of the batch's last
-request, among all that were final.
+the Unix time up to which its energy is divided. `final_energy` has the energies of the
+batches whose requests are all final, as `wattline_exporter.requests.division.energy_rows` packs
+them. `divided_slot` has the run's part of the energy of its GPUs in each second that is divided, in
+Unix time, and the idle energy in it. `division` has sums over all divided slots of a server since
+`begin_at`, as JSON of `wattline_exporter.requests.division.totals`.
 """
+BATCHES_QUERY = """
+SELECT id, batch.body, final_energy.body FROM batch
+LEFT JOIN final_energy ON final_energy.batch_id = batch.id
+WHERE run_id = ?1 AND last_end >= ?2 AND first_end < ?3 AND id > ?4 ORDER BY id
+"""
+"""Batches of a run with the energies of their requests, if all are final."""
+SECONDS_QUERY = """
+SELECT begin_at, end_at, joules, idle_joules, idle_known FROM divided_slot
+WHERE run_id = ?1 AND begin_at > ?2 ORDER BY begin_at
+"""
+DIVISIONS_QUERY = "SELECT totals FROM division WHERE run_id = ?1 ORDER BY begin_at"
 _HEAD = struct.Struct("<II")
 
 
