@@ -15,7 +15,7 @@ from wattline.figures import Figure, sum_of_correlated
 from wattline_exporter.attribution.device_loads import GpuUse
 from wattline_exporter.requests.division.arrays import FloatArray, IntArray
 from wattline_exporter.requests.division.columns import RequestColumns, as_items, spans_at
-from wattline_exporter.requests.division.division import SLOT_S, DividedRequests, Division
+from wattline_exporter.requests.division.division import DividedRequests, Division
 from wattline_exporter.requests.division.energy_rows import set_energies, totals_j
 from wattline_exporter.requests.division.model import MIN_FIT_SLOTS, only_role
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans
@@ -52,7 +52,7 @@ SECOND_TYPE = np.dtype(
     [*((name, "f8") for name in ("begin", "end", "joules", "idle_j")), ("is_idle_known", "?")]
 )
 """Energy of the run's part of its GPUs in about a second, and its idle energy."""
-_SLOTS_A_SECOND = round(1.0 / SLOT_S)
+_SLOTS_A_SECOND = round(1.0 / STEP_S)
 
 Trails = Mapping[Device, EnergyTrail]
 EnergyAt = Callable[[Device, EnergyTrail, FloatArray], tuple[FloatArray, FloatArray]]
