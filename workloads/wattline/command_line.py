@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 from wattline.commands import all_commands
 
 _ROOT = Path(__file__).parents[1]
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _IN_ARCHIVE = (
     "import runpy, site, sys; site.addsitedir({root!r}); "
     "runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
@@ -133,6 +134,18 @@ def as_called(text: str) -> str:
         if command.program != "wattline"
     ]
     return re.sub(rf"\b(?:{'|'.join(names)})", "wattline ", text)
+
+
+def printable(text: str) -> str:
+    r"""Return a text of another party, such as a label, on one line: control characters are escapes
+    such as `\n` and `\x1b`, also those that change the direction of text.
+    """
+    return _CONTROL.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, each as `printable` does."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def print_usage_error(program: str, error: Any, print_error: Callable[[str], None]) -> None:

@@ -15,6 +15,7 @@ from wattline.command_line import (
     called_program,
     missing_package,
     print_usage_error,
+    printable_lines,
     version_line,
     with_option_groups,
 )
@@ -178,7 +179,8 @@ def _run(program: str) -> int:
 
 
 def _print_error(text: str) -> None:
-    print(f"{called_program('exporter')}: {as_called(text)}", file=sys.stderr, flush=True)
+    line = f"{called_program('exporter')}: {as_called(printable_lines(text))}"
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,23 @@ def many_runs(folder, count):
     return write_history(folder, series_of_scrapes(scrapes))
 
 
+def test_runs_table_has_one_line_for_a_label_with_a_newline(analyzer, tmp_path):
+    gpu = NodeGpu([(START_S - 1_000, 60)])
+    run = NodeRun(labels={"model": "a\nb\x1b[2J"})
+    history = write_history(
+        tmp_path, series_of_scrapes([(START_S + 60, list(run_series([gpu], run, START_S + 60)))])
+    )
+
+    table, document = (
+        analyzer("runs", "--source", history, "--since", "36500d", "--format", form).stdout
+        for form in ("table", "json")
+    )
+
+    assert len(table.splitlines()) == 2
+    assert "model=a\\nb\\x1b[2J" in table
+    assert json.loads(document)[0]["labels"] == {"model": "a\nb\x1b[2J"}
+
+
 def test_runs_formats_for_machines_list_all_runs(analyzer, tmp_path):
     history = many_runs(tmp_path, 60)
 

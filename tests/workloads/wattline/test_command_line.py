@@ -11,6 +11,8 @@ from wattline.command_line import (
     as_called,
     called_program,
     print_usage_error,
+    printable,
+    printable_lines,
     usage_error_text,
     version_line,
     with_option_groups,
@@ -148,6 +150,23 @@ def test_usage_error_of_each_kind_has_cause_and_remedy(monkeypatch, arguments, e
 
 def test_version_line_names_program():
     assert version_line("visit").startswith("visit ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("llama 3 – 70 B", "llama 3 – 70 B"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("a\x85b\u2028c\u202ed", "a\\x85b\\u2028c\\u202ed"),
+    ],
+)
+def test_printable_text_has_escapes_for_control_characters(text, expected):
+    assert printable(text) == expected
+
+
+def test_printable_lines_stay_lines():
+    assert printable_lines("a\nb\rc") == "a\nb\\rc"
 
 
 @pytest.mark.parametrize(
