@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tests.calibration.windows import (
@@ -78,9 +78,9 @@ def _measure_run(rng: random.Random, load: str, sensor: Sensor, edges: str) -> W
     return WindowDraw(energy.joules - true_j, energy.half_width_j)
 
 
-def measure_classes(seed: int, count: int) -> Iterator[Row]:
-    """Yield the row of each class."""
-    for load, sensor, edges in itertools.product(CLASSES, SENSORS, EDGES):
+def measure_classes(seed: int, count: int, loads: Iterable[str]) -> Iterator[Row]:
+    """Yield the row of each class of these loads."""
+    for load, sensor, edges in itertools.product(loads, SENSORS, EDGES):
         rng = random.Random(f"classes {load} {sensor.title} {edges} {seed}")
         names = {"load": load, "sensor": sensor.title, "edges": edges}
         yield names | summarize_windows(measure_class(rng, load, sensor, edges, count))
@@ -115,16 +115,17 @@ def _marked(coverage: float) -> str:
 
 
 def main() -> None:
-    given = draw_parser(
-        "tests.laboratory.classes", __doc__, DRAWS, "Runs of each class."
-    ).parse_args()
+    parser = draw_parser("tests.laboratory.classes", __doc__, DRAWS, "Runs of each class.")
+    parser.add_argument("--only", default="", help="Part of the names of the loads to measure.")
+    given = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of the generated sensors
+    loads = [load for load in CLASSES if given.only in load]
     rows = []
-    for row in measure_classes(given.seed, given.draws):
+    for row in measure_classes(given.seed, given.draws, loads):
         rows.append(row)
         if row["coverage"] < ENOUGH:
             print(f"{row['load']}, {row['sensor']}, edges {row['edges']}: {row['coverage']:.0%}")
-    write_rows(RESULTS, rows)
+    write_rows(RESULTS, rows, key=("load", "sensor", "edges"))
 
 
 if __name__ == "__main__":

@@ -106,6 +106,12 @@ def paused_bursts(
     return Trace(Recording(tuple(times_s), tuple(watts)))
 
 
+def _paused(rng: random.Random, update_s: float, seconds: float) -> Trace:
+    """Return bursts that repeat within 2 % of an update or of a whole part of it, with pauses."""
+    period_s = update_s * rng.choice([1 / 4, 1 / 3, 1 / 2, 1.0]) * rng.uniform(0.98, 1.02)
+    return paused_bursts(rng, period_s, rng.uniform(0.2, 0.7), rng.uniform(0.3, 0.7), seconds)
+
+
 CLASSES: Mapping[str, Callable[[random.Random, float, float], Load]] = {
     "flat": lambda rng, _update_s, _seconds: Constant(rng.uniform(LOW_W, HIGH_W)),
     "ramp": lambda _rng, _update_s, seconds: Ramp(LOW_W, HIGH_W, seconds + TAIL_S),
@@ -123,6 +129,7 @@ CLASSES: Mapping[str, Callable[[random.Random, float, float], Load]] = {
     ),
     "wave locked to the updates": lambda rng, update_s, _seconds: _locked(rng, update_s),
     "wave that beats with the updates": lambda rng, update_s, _seconds: _beating(rng, update_s),
+    "bursts in step with the updates, with pauses": _paused,
 }
 """Draws of a load by the update period of the sensor, and by the length of the run, in seconds."""
 
