@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -31,6 +32,40 @@ class TrailPart(NamedTuple):
     joules: array[float]
     half_j: array[float]
 
+    @classmethod
+    def empty(cls) -> TrailPart:
+        return cls(array("d"), array("d"), array("d"))
+
+    @classmethod
+    def unpacked(cls, body: bytes) -> TrailPart:
+        """Return the energies in the stored form. Raises ValueError for a damaged one."""
+        values = array("d")
+        values.frombytes(body)
+        if sys.byteorder == "big":
+            values.byteswap()
+        count, left = divmod(len(values), len(cls._fields))
+        if left:
+            raise ValueError(f"energies of a GPU are damaged: {len(values)} numbers")
+        return cls(*(values[at * count : (at + 1) * count] for at in range(len(cls._fields))))
+
+    def packed(self) -> bytes:
+        """Return all times, all energies and all half-widths as little endian doubles."""
+        values = self.times_s + self.joules + self.half_j
+        if sys.byteorder == "big":
+            values.byteswap()
+        return values.tobytes()
+
+    def moved(self, seconds: float) -> TrailPart:
+        """Return the energies at times that are later by `seconds`, to the millisecond."""
+        times_s = array("d", [round(each + seconds, 3) for each in self.times_s])
+        return self._replace(times_s=times_s)
+
+    def plus(self, other: TrailPart) -> TrailPart:
+        """Return the energies with those of another part that are later."""
+        last_s = self.times_s[-1] if self.times_s else -math.inf
+        first = bisect_right(other.times_s, last_s)
+        return TrailPart(*(own + new[first:] for own, new in zip(self, other, strict=True)))
+
 
 class EnergyTrail:
     """Energies of a device at multiples of STEP_S of CLOCK_BOOTTIME, read after the polls of their
@@ -43,14 +78,19 @@ class EnergyTrail:
 
     def __init__(self, meter: DeviceMeter, known: TrailPart | None = None) -> None:
         self._meter = meter
-        self._known = known or TrailPart(array("d"), array("d"), array("d"))
-        self.begin_s = self._known.times_s[0] if self._known.times_s else math.inf
-        """First instant with a known energy."""
+        self._known = known or TrailPart.empty()
+        self.saved_s = self.last_s
+        """Last instant whose energy is saved."""
 
     @property
     def is_polled(self) -> bool:
         """True once the device was polled."""
         return self._meter.latest is not None
+
+    @property
+    def begin_s(self) -> float:
+        """First instant whose energy is kept, inf without any."""
+        return self._known.times_s[0] if self._known.times_s else math.inf
 
     @property
     def last_s(self) -> float:
@@ -84,7 +124,6 @@ class EnergyTrail:
         self._known.times_s.append(t_s)
         self._known.joules.append(joules)
         self._known.half_j.append(half_j)
-        self.begin_s = min(self.begin_s, t_s)
 
     def forget(self, before_s: float) -> None:
         """Forget the energies before an instant, but for the last one of them."""

@@ -85,6 +85,18 @@ class DividedEnergy(NamedTuple):
     seconds: np.ndarray
 
 
+class RecoveredBatch(NamedTuple):
+    """N requests that a previous exporter accepted, with hashes of their ids and the numbers of
+    their labels (N,); `is_final` if it has saved their energies.
+    """
+
+    number: int
+    requests: RequestColumns
+    id_hashes: IntArray
+    labels: IntArray
+    is_final: bool
+
+
 class Server:
     """Requests of one run with the energy of its GPUs. Times in `_s` are CLOCK_BOOTTIME."""
 
@@ -113,7 +125,13 @@ class Server:
         """Roles of all requests so far."""
         self._begin_at: float | None = None
         """Unix time of the begin of the first divided slot, as it was when that was divided."""
+        self._final_batch = 0
+        """Number of the last batch whose energies a previous exporter has saved."""
+        self._recovered_batch = 0
+        """Number of the last batch that a previous exporter accepted."""
         self._lowest_w = float("inf")
+        self._begun_s = math.inf
+        """Instant at which this exporter began to read the energies."""
         self._late_from_s = math.inf
         """Instant from which slots have energies that were read too early: before the polls of
         their time, or before the loads of all runs were known.
@@ -130,6 +148,11 @@ class Server:
     def divided_s(self) -> float:
         """Time up to which the energy is divided."""
         return self._division.divided_s
+
+    @property
+    def last_edge_s(self) -> float | None:
+        """End of the last slot."""
+        return self._division.last_edge_s
 
     def use(self, trails: Trails) -> None:
         """Use other GPUs for all slots that are not divided yet: those of a run may be found
@@ -161,15 +184,29 @@ class Server:
         """Add the requests of a batch, with the number of the labels of each one (N,). Return the
         number of those that are late: the energy of their time is divided.
         """
-        offset_s = now.at - now.s
         self._left[number] = len(requests)
-        used = np.flatnonzero(np.bincount(requests.set_numbers)).tolist()
-        self._roles |= {requests.sets[each].role for each in used}
-        self._new.append(_Batch(number, requests.values, id_hashes, labels, offset_s))
-        ended_s = requests.ended_at - offset_s
-        self._watermark.report(requests.started_at - offset_s, ended_s, now.s)
+        self._hold(number, requests, id_hashes, labels, now)
+        self._report(requests, now, now.s)
+        ended_s = requests.ended_at - (now.at - now.s)
         is_late = (ended_s <= self._division.divided_s) & self._is_measured
         return int(np.count_nonzero(is_late))
+
+    def _hold(
+        self,
+        number: int,
+        requests: RequestColumns,
+        id_hashes: IntArray,
+        labels: IntArray,
+        now: ClockReading,
+    ) -> None:
+        used = np.flatnonzero(np.bincount(requests.set_numbers)).tolist()
+        self._roles |= {requests.sets[each].role for each in used}
+        self._new.append(_Batch(number, requests.values, id_hashes, labels, now.at - now.s))
+
+    def _report(self, requests: RequestColumns, now: ClockReading, called_s: float) -> None:
+        offset_s = now.at - now.s
+        arrived_s = requests.started_at - offset_s
+        self._watermark.report(arrived_s, requests.ended_at - offset_s, called_s)
 
     def end(self, run_end_s: float) -> None:
         """Note the end of the run."""
@@ -199,10 +236,34 @@ class Server:
         self._division.use_role(only_role(self._roles))
         self._division.add(spans, rows, ~rows["has_first_token"])
 
-    def begin(self, from_s: float) -> None:
+    def begin(self, from_s: float, now_s: float) -> None:
         """Begin the first slot."""
         edges_s = np.array([from_s])
         self._division.extend(edges_s, *self._energy_at(edges_s))
+        self._begun_s = now_s
+
+    def recover(
+        self, batches: Sequence[RecoveredBatch], divided_s: float, now: ClockReading
+    ) -> None:
+        """Continue the division of a previous exporter, which divided the slots up to an instant.
+
+        The slots from the first one on are divided again: its final requests do not count, but the
+        others have the rest.
+        """
+        for each in batches:
+            if each.is_final:
+                self._final_batch = each.number
+            else:
+                self._left[each.number] = len(each.requests)
+            self._recovered_batch = each.number
+            self._hold(each.number, each.requests, each.id_hashes, each.labels, now)
+            ended_s = each.requests.ended_at - (now.at - now.s)
+            self._report(each.requests, now, float(ended_s.max()))
+        self._watermark.restart(now.s)
+        self._add_new()
+        self._extend(self._division.divided_s, divided_s)
+        self._add_final(self._final_rows(self._divide(divided_s)))
+        self._division.forget_divided()
 
     @property
     def is_busy(self) -> bool:
@@ -247,7 +308,8 @@ class Server:
         for each in self._trails.values():
             each.read(now_s)
         polled = [each for each in self._trails.values() if each.is_polled]
-        return min([now_s, *(max(each.last_s, now_s - LATE_S) for each in polled)])
+        late_s = now_s - LATE_S if now_s >= self._begun_s + LATE_S else -math.inf
+        return min([now_s, *(max(each.last_s, late_s) for each in polled)])
 
     def _stop_s(self, now_s: float, read_s: float) -> float:
         """Return the end of the last slot at a stop: that of the last request, whose energy may not
@@ -314,7 +376,9 @@ class Server:
         rows["is_separable"] = found.keys["has_first_token"] & found.separable
         arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
-        rows["loss"][is_missing] = TOO_LATE
+        is_recovered = found.keys["batch"] <= self._recovered_batch
+        rows["loss"][is_missing & ~is_recovered] = TOO_LATE
+        rows["loss"][is_missing & is_recovered] = STOPPED
         rows["mean_s"] = pause_overlaps_s(self._trails.values(), arrived_s, ended_s)
         if len(rows) and (uses := self._others_on_gpus(float(arrived_s.min()))):
             begins_s = np.array([use.begin_s for use in uses])[:, np.newaxis]
@@ -331,6 +395,8 @@ class Server:
         self._add_final(_without_energy(self._division.take_all(), STOPPED))
 
     def _add_final(self, rows: np.ndarray) -> None:
+        if self._final_batch:
+            rows = rows[rows["batch"] > self._final_batch]
         self._final = np.concatenate([self._final, rows]) if len(self._final) else rows
         batch = rows["batch"]
         firsts = np.flatnonzero(

@@ -14,14 +14,15 @@ from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
 from wattline_exporter.attribution.load_energy import LoadEnergies
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.requests.energy_trail import EnergyTrail
+from wattline_exporter.requests.energy_trail import STEP_S, EnergyTrail, TrailPart
 from wattline_exporter.requests.shares import GpuShares
+from wattline_exporter.requests.store import SavedTrails
 from wattline_exporter.requests.views import SHARED_NOTE
 from wattline_exporter.sensors.readings import ClockReading, Device, Reading, RunDevices, RunError
 
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.arrays import FloatArray
-    from wattline_exporter.requests.llm_server import Server, Trails
+    from wattline_exporter.requests.llm_server import RecoveredBatch, Server, Trails
 
 MAX_SERVERS = 64
 BEGIN_WITHIN_S = 5.0
@@ -86,6 +87,41 @@ class Servers:
 
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
+        server = self._new_server(run_id, run, now)
+        server.begin(
+            max(
+                self._known_from_s(server.trails, now.s),
+                _at_s(run.begin_at, now),
+                self._divided_s.get(run_id, -math.inf),
+            ),
+            now.s,
+        )
+        return server
+
+    def recover(
+        self,
+        run_id: str,
+        run: RunDevices,
+        batches: Sequence[RecoveredBatch],
+        from_at: float,
+        now: ClockReading,
+    ) -> Server:
+        """Return a server whose division continues that of a previous exporter; `batches` have all
+        requests that ended after the Unix time `from_at`.
+        """
+        server = self._new_server(run_id, run, now)
+        from_s = max(
+            self._known_from_s(server.trails, now.s),
+            _at_s(run.begin_at, now),
+            _at_s(from_at, now),
+        )
+        divided_s = self._divided_s.get(run_id, from_s)
+        slots = max(0, math.floor((divided_s - from_s) / STEP_S))
+        server.begin(divided_s - slots * STEP_S, now.s)
+        server.recover(batches, divided_s, now)
+        return server
+
+    def _new_server(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         from wattline_exporter.requests.llm_server import Server
         from wattline_exporter.requests.watermark import Watermark
 
@@ -99,13 +135,6 @@ class Servers:
             partial(self._others_on_gpus, run_id),
         )
         self._join(run_id, trails, now, run)
-        server.begin(
-            max(
-                self._known_from_s(trails, now.s),
-                _at_s(run.begin_at, now),
-                self._divided_s.get(run_id, -math.inf),
-            )
-        )
         self.by_run[run_id] = server
         log.info(
             "run %s reports requests; the energy of %d GPUs is divided among them",
@@ -117,6 +146,28 @@ class Servers:
     def restore(self, run_id: str, divided_at: float, now: ClockReading) -> None:
         """Note up to when a previous exporter divided the energy of a run."""
         self._divided_s[run_id] = min(_at_s(divided_at, now), now.s)
+
+    def restore_trail(self, uuid: str, part: TrailPart, now: ClockReading) -> None:
+        """Continue the energies of a GPU, at Unix times, that a previous exporter saved."""
+        device = Device("gpu", uuid)
+        if meter := self._live.energy.meters.get(device):
+            self.trails[device] = EnergyTrail(meter, part.moved(now.s - now.at))
+
+    def unsaved_trails(self, now: ClockReading) -> SavedTrails:
+        """Return the energies that a later exporter needs for the requests that are not final."""
+        offset_s = now.at - now.s
+        devices = {each for one in self.by_run.values() if one.is_busy for each in one.trails}
+        parts = {each.id: self.trails[each].after(self.trails[each].saved_s) for each in devices}
+        return SavedTrails(
+            {uuid: part.moved(offset_s) for uuid, part in parts.items() if part.times_s},
+            self._keep_from_s(now.s) + offset_s,
+        )
+
+    def note_saved(self, trails: SavedTrails, now: ClockReading) -> None:
+        """Note that these energies are saved."""
+        for uuid, part in trails.parts.items():
+            saved = part.moved(now.s - now.at)
+            self.trails[Device("gpu", uuid)].saved_s = saved.times_s[-1]
 
     def remove(self, run_id: str) -> None:
         self._divided_s[run_id] = self.by_run.pop(run_id).divided_s
@@ -135,6 +186,8 @@ class Servers:
         them.
         """
         self._read_gpus(now.s, READ_S)
+        for trail in self.trails.values():
+            trail.forget(self._keep_from_s(now.s))
         for run_id, server in self.by_run.items():
             with suppress(RunError):
                 run = self._runs.devices_of(run_id)
@@ -210,20 +263,24 @@ class Servers:
                     server.measure_again(since_s)
 
     def _known_from_s(self, trails: Trails, now_s: float) -> float:
-        """Return the time from which the energy of some of the GPUs is known, or was not measured
-        for as long as energies are kept.
+        """Return the time from which the energy of some of the GPUs is known; where none is, that
+        for which it would be kept.
         """
         begin_s = min((each.begin_s for each in trails.values()), default=math.inf)
-        return max(begin_s if begin_s < math.inf else -math.inf, now_s - self._kept_s)
+        return begin_s if begin_s < math.inf else now_s - self._kept_s
 
     def _read_gpus(self, now_s: float, every_s: float) -> None:
-        """Read the energies of the GPUs that were not read for a time; forget the old ones."""
+        """Read the energies of the GPUs that were not read for a time."""
         for device, meter in self._live.energy.meters.items():
             if device.kind == "gpu":
                 trail = self.trails.setdefault(device, EnergyTrail(meter))
                 if now_s - trail.last_s >= every_s:
                     trail.read(now_s)
-                trail.forget(now_s - self._kept_s - READ_S)
+
+    def _keep_from_s(self, now_s: float) -> float:
+        """Return the time from which energies are kept."""
+        divided_s = [server.divided_s for server in self.by_run.values()]
+        return min([now_s - self._kept_s - READ_S, *divided_s])
 
     def _trails_of(self, run: RunDevices) -> Trails:
         return {device: self.trails[device] for device in run.devices if device in self.trails}

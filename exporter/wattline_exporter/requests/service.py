@@ -24,7 +24,13 @@ from wattline_exporter.requests.intake import (
     id_hash_of,
 )
 from wattline_exporter.requests.servers_by_run import MAX_SERVERS, RunDirectory, Servers
-from wattline_exporter.requests.store import SEARCH_S, DividedSecond, DividedState, RequestStore
+from wattline_exporter.requests.store import (
+    SEARCH_S,
+    DividedSecond,
+    DividedState,
+    RequestStore,
+    SavedRequests,
+)
 from wattline_exporter.requests.views import (
     NOT_SAVED_TEXT,
     SAVING_NOTE,
@@ -111,16 +117,49 @@ class RequestService(Service):
         self._counters.restore(saved.counters)
         for run_id, divided_at in saved.divided_at.items():
             self._servers.restore(run_id, divided_at, now)
-        for run_id, number, requests in saved.undivided:
-            from wattline_exporter.requests.final import undivided
-
+        for uuid, part in saved.trails.items():
+            self._servers.restore_trail(uuid, part, now)
+        for run_id, _, requests in (*saved.recent, *saved.undivided):
             self._ids.of_run(run_id).note(requests, now)
+        for run_id in dict.fromkeys(run_id for run_id, *_ in saved.undivided):
+            self._recover(run_id, saved, now)
+
+    def _recover(self, run_id: str, saved: SavedRequests, now: ClockReading) -> None:
+        """Continue the division of the requests of a run that have no energy yet."""
+        undivided = [each for each in saved.undivided if each[0] == run_id]
+        try:
+            run = self._runs.devices_of(run_id)
+        except RunError:
+            self._finish_undivided(run_id, undivided)
+            return
+        from wattline_exporter.requests.llm_server import RecoveredBatch
+
+        recent = [each for each in saved.recent if each[0] == run_id]
+        batches = [
+            RecoveredBatch(
+                number, requests, requests.id_hashes, self._label_numbers(requests), is_final
+            )
+            for part, is_final in ((recent, True), (undivided, False))
+            for _, number, requests in part
+        ]
+        begins_at = [float(requests.started_at.min()) for _, _, requests in undivided]
+        from_at = min([now.at - self._settings.window_s, *begins_at])
+        server = self._servers.recover(run_id, run, batches, from_at, now)
+        if server.last_edge_s is None or now.s - server.last_edge_s > self._settings.window_s:
+            self._take(run_id, *server.tick(now.s, now.s, at_once=True))
+            self._servers.remove(run_id)
+
+    def _finish_undivided(
+        self, run_id: str, batches: Sequence[tuple[str, int, RequestColumns]]
+    ) -> None:
+        """Count the requests of a run that is no longer known, without energy."""
+        from wattline_exporter.requests.final import undivided
+
+        for _, number, requests in batches:
             self._finish(
                 run_id, undivided(requests.id_hashes, self._label_numbers(requests), number)
             )
             self._divided[run_id] = number
-        for run_id, requests in saved.recent:
-            self._ids.of_run(run_id).note(requests, now)
 
     # -- calls
 
@@ -202,9 +241,12 @@ class RequestService(Service):
             self._ids.of_run(run_id).withdraw(id_hashes)
             raise
         server = self._servers.by_run.get(run_id)
+        is_new = server is None
         if server is None:
             server = self._servers.add(run_id, run, now)
         late = server.add(requests, id_hashes, self._label_numbers(requests), number, now)
+        if is_new:
+            self._save_soon()  # the energies before the report, for the case of a crash
         if late:
             self._reject(run_id, "late", late)
         return late
@@ -363,11 +405,7 @@ class RequestService(Service):
         every_s = len(self._servers.by_run) // SERVERS_A_SECOND * TICK_S
         for run_id, server in list(self._servers.by_run.items()):
             known_s = self._servers.known_s(run_id, now.s)
-            found, number = server.tick(now.s, known_s, every_s=every_s, at_once=at_once)
-            if len(found):
-                self._finish(run_id, found)
-            if number is not None:
-                self._divided[run_id] = number
+            self._take(run_id, *server.tick(now.s, known_s, every_s=every_s, at_once=at_once))
             if divided := server.take_divided(now.at - now.s):
                 self._seconds += [(run_id, *each) for each in divided.seconds.tolist()]
                 self._divisions[run_id, divided.begin_at] = divided.totals.to_json()
@@ -375,6 +413,13 @@ class RequestService(Service):
                 self._servers.remove(run_id)
                 self._saving.pop(run_id, None)
             await asyncio.sleep(0)
+
+    def _take(self, run_id: str, found: np.ndarray, last_batch: int | None) -> None:
+        """Take the final requests of whole batches, and the number of the last one."""
+        if len(found):
+            self._finish(run_id, found)
+        if last_batch is not None:
+            self._divided[run_id] = last_batch
 
     def _has_ended(self, run_id: str) -> bool:
         try:
@@ -391,21 +436,25 @@ class RequestService(Service):
 
     async def _save(self, *, is_last: bool = False) -> None:
         changes = self._counters.take_changes()
+        now = self._clock()
         state = DividedState(
             changes,
             self._divided,
-            self._servers.divided_at(self._clock()),
+            self._servers.divided_at(now),
             self._unsaved,
             self._seconds,
             self._divisions,
+            self._servers.unsaved_trails(now),
         )
         self._divided = {}
         self._unsaved = []
         self._seconds = []
         self._divisions = {}
-        if not changes and not state.divided and not state.seconds and not is_last:
+        has_news = changes or state.divided or state.seconds or state.trails.parts
+        if not has_news and not is_last:
             return
         if await self._store.save(state):
+            self._servers.note_saved(state.trails, now)
             self._counters.publish(changes, self._clock().s)
             return
         from wattline_exporter.requests.final import latest_rows

@@ -25,6 +25,7 @@ from wattline.contract.requests.stored import (
     unpack_columns,
     unpack_requests,
 )
+from wattline_exporter.requests.energy_trail import TrailPart
 from wattline_exporter.sensors.readings import ReadingKey, RunError
 from wattline_exporter.storage.file_versions import check_file_version
 
@@ -77,8 +78,8 @@ class DividedState(NamedTuple):
     """What was divided since the last save.
 
     `divided` has the batch up to which each run's requests are in the counters, `divided_at` the
-    Unix time up to which its energy is divided, `final` rows of FINAL_TYPE of whole batches, and
-    `divisions` the JSON of the sums by run and begin.
+    Unix time up to which its energy is divided, `final` rows of FINAL_TYPE of whole batches,
+    `divisions` the JSON of the sums by run and begin, and `trails` the energies of GPUs.
     """
 
     counters: Counters
@@ -87,18 +88,30 @@ class DividedState(NamedTuple):
     final: list[np.ndarray]
     seconds: list[DividedSecond]
     divisions: dict[tuple[str, float], str]
+    trails: SavedTrails
 
 
 class SavedRequests(NamedTuple):
-    """State that a previous exporter left: counters and requests."""
+    """State that a previous exporter left: counters, requests and energies of GPUs."""
 
     counters: Counters
     divided_at: dict[str, float]
     """Unix time up to which the energy of each run was divided."""
     undivided: list[tuple[str, int, RequestColumns]]
     """Requests whose energy was not divided, by run and batch."""
-    recent: list[tuple[str, RequestColumns]]
-    """Divided requests that ended within the window, by run."""
+    recent: list[tuple[str, int, RequestColumns]]
+    """Divided requests that ended within the window, or after the first of those without energy
+    began, by run and batch.
+    """
+    trails: dict[str, TrailPart]
+    """Energies of GPUs at Unix times, by UUID."""
+
+
+class SavedTrails(NamedTuple):
+    """New energies of GPUs by UUID, and the time from which they are kept, all at Unix times."""
+
+    parts: dict[str, TrailPart]
+    from_at: float
 
 
 class RequestStore:
@@ -123,7 +136,7 @@ class RequestStore:
     def load(self, window_s: float) -> SavedRequests:
         """Return the state of a previous exporter. Raises sqlite3.Error and ValueError."""
         if not self.path.exists():
-            return SavedRequests({}, {}, [], [])
+            return SavedRequests({}, {}, [], [], {})
         read = self._open().execute
         from wattline_exporter.requests.division.columns import RequestColumns
 
@@ -131,21 +144,29 @@ class RequestStore:
             (name, tuple(json.loads(labels))): value
             for name, labels, value in read("SELECT name, labels, value FROM request_counter")
         }
-        rows = read(
-            "SELECT batch.run_id, id, body, id > coalesce(divided.batch_id, 0) FROM batch "
-            "LEFT JOIN divided ON divided.run_id = batch.run_id "
-            "WHERE id > coalesce(divided.batch_id, 0) OR last_end > ? ORDER BY id",
-            (time.time() - window_s,),
-        )
         divided_at = dict(read("SELECT run_id, until_at FROM divided_time"))
-        saved = SavedRequests(counters, divided_at, [], [])
-        for run_id, number, body, is_open in rows:
-            requests = RequestColumns.of(unpack_requests(body))
-            if is_open:
-                saved.undivided.append((run_id, number, requests))
-            else:
-                saved.recent.append((run_id, requests))
-        return saved
+        batches = (
+            "SELECT batch.run_id, id, body FROM batch "
+            "LEFT JOIN divided ON divided.run_id = batch.run_id WHERE id "
+        )
+        undivided = [
+            (run_id, number, RequestColumns.of(unpack_requests(body)))
+            for run_id, number, body in read(
+                f"{batches} > coalesce(divided.batch_id, 0) ORDER BY id"
+            )
+        ]
+        begins_at = [float(requests.started_at.min()) for _, _, requests in undivided]
+        recent = [
+            (run_id, number, RequestColumns.of(unpack_requests(body)))
+            for run_id, number, body in read(
+                f"{batches} <= divided.batch_id AND last_end > ? ORDER BY id",
+                (min([time.time() - window_s, *begins_at]),),
+            )
+        ]
+        trails: dict[str, TrailPart] = {}
+        for uuid, body in read("SELECT uuid, body FROM energy_trail ORDER BY uuid, last_at"):
+            trails[uuid] = trails.get(uuid, TrailPart.empty()).plus(TrailPart.unpacked(body))
+        return SavedRequests(counters, divided_at, undivided, recent, trails)
 
     def check_room(self) -> None:
         """Raise RunError while too many calls wait for the disk."""
@@ -257,6 +278,16 @@ class RequestStore:
             write("INSERT OR REPLACE INTO divided_time VALUES (?, ?)", state.divided_at.items())
             write("INSERT OR REPLACE INTO divided_slot VALUES (?, ?, ?, ?, ?, ?)", state.seconds)
             write("INSERT OR REPLACE INTO division VALUES (?, ?, ?)", divisions)
+            write(
+                "INSERT OR REPLACE INTO energy_trail VALUES (?, ?, ?)",
+                [
+                    (uuid, each.times_s[-1], each.packed())
+                    for uuid, each in state.trails.parts.items()
+                ],
+            )
+            connection.execute(
+                "DELETE FROM energy_trail WHERE last_at < ?", (state.trails.from_at,)
+            )
             if state.final:
                 from wattline_exporter.requests.final import save_energies
 

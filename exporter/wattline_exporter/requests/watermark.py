@@ -64,6 +64,7 @@ class Watermark:
         self._called_s = -math.inf
         self._latest_end_s = -math.inf
         self._run_end_s = math.inf
+        self._restarted_s = -math.inf
         self._longest = _RecentMaximum()
         self._disorder = _RecentMaximum()
         self._lag = _RecentMaximum()
@@ -92,6 +93,11 @@ class Watermark:
         """Note the end of the run, after which no request ends."""
         self._run_end_s = run_end_s
 
+    def restart(self, now_s: float) -> None:
+        """Note a restart of the exporter, before which no report could come for a time."""
+        self._first_s = now_s
+        self._restarted_s = now_s
+
     def wait_s(self, now_s: float) -> float:
         """Return the time after its end at which a slot is divided without any later report."""
         longest_s = self._longest.value
@@ -103,7 +109,7 @@ class Watermark:
     def closed_s(self, now_s: float) -> float:
         """Return the time up to which energy can be divided for good, inf for all of it."""
         lag_s = min(max(self._lag_after_call.value, self._lateness_s), self.window_s)
-        if now_s >= self._run_end_s + AFTER_END_S + lag_s:
+        if now_s >= max(self._run_end_s, self._restarted_s) + AFTER_END_S + lag_s:
             return math.inf
         closed_s = now_s - self.wait_s(now_s)
         if self._is_new(now_s):

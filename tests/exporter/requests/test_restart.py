@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
 import requests
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -17,49 +18,70 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
 from tests.exporter.requests.calls import accepted, report, served
+from tests.exporter.requests.serving_node import ServingNode
 from tests.polling import eventually
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
 from wattline.contract.requests.stored import unpack_requests
 from wattline_exporter.config.request_options import RequestSettings
+from wattline_exporter.requests.division.columns import RequestColumns
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
+from wattline_exporter.simulation import Constant
 
 RUN = "?run_id=server"
 
 
-def test_acknowledged_requests_survive_a_kill_and_count_once(tmp_path):
-    """At the kill, no request is final. The next exporter counts them, without energy; a third one
-    not again.
+def test_requests_before_a_kill_have_their_energy_and_count_once(tmp_path):
+    """One request at a time at 200 W; at the kill, none is final. The next exporter divides their
+    energy, and a third one has the same answers.
     """
     options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.labels", "user")
-    with daemon(tmp_path, *options) as exporter:
+    sent = []
+    with daemon(tmp_path, *options) as exporter, exporter.simulation() as simulation:
         begin(exporter, "llm-server", run_id="server", gpus=["0"])
-        time.sleep(0.3)
-        sent = [served(k, seconds=0.1) for k in range(6)]
-        accepted(exporter, "server", *sent)
-        assert exporter.value("wattline_requests_total") is None
+        simulation.set_load(0, Constant(200.0))
+        time.sleep(1.0)
+        begun_at = time.time()
+        while len(sent) < 6:
+            time.sleep(0.5)
+            sent.append(served(len(sent), seconds=time.time() - begun_at))
+            begun_at = time.time()
+            accepted(exporter, "server", sent[-1])
+        time.sleep(1.2)
+        assert exporter.get(f"/api/v1/requests/r-0{RUN}")[1]["state"] == "pending"
         exporter.process.kill()
         exporter.process.wait()
-    for shown in (0, 2):  # the labels are new to the first exporter
+    answers = []
+    for is_first in (True, False):
         with daemon(tmp_path, *options) as exporter:
-            eventually(
-                lambda: "wattline_requests_total" in exporter.metrics(),
-                "counted requests",
-                exporter.log,
-            )
-            counted = exporter.metrics()["wattline_requests_total"]
-            _, view = exporter.get(f"/api/v1/requests/r-0{RUN}")
             again = accepted(exporter, "server", *sent)
             listed = exporter.get("/api/v1/runs/server/requests")[1]["requests"]
-
-        assert sorted((labels["user"], count) for labels, count in counted) == [
-            (user, shown) for user in ("u0", "u1", "u2")
-        ]
-        assert view["state"] == "final"
-        assert "the exporter ended before it saved the energy" in view["notes"][0]
+            if is_first:
+                end(exporter, "server")
+            eventually(
+                lambda: exporter.get(f"/api/v1/requests/r-5{RUN}")[1]["state"] == "final",
+                "final energies",
+                exporter.log,
+            )
+            answers.append([exporter.get(f"/api/v1/requests/r-{k}{RUN}")[1] for k in range(6)])
         assert again["duplicate"] == 6
         assert [each["id"] for each in listed] == [each["id"] for each in sent]
+    with closing(sqlite3.connect(tmp_path / "state" / "requests.sqlite")) as connection:
+        query = "SELECT name, sum(value) FROM request_counter GROUP BY name"
+        counters = dict(connection.execute(query).fetchall())
+
+    first, second = answers
+    total_j = sum(view["energy_joules"] for view in first)
+    true_j = [200.0 * (each["ended_at"] - each["started_at"]) for each in sent]
+    assert counters[m.REQUESTS.name] == 6
+    assert counters[m.REQUEST_ENERGY_TOTAL.name] == pytest.approx(total_j, rel=1e-6)
+    assert total_j == pytest.approx(sum(true_j), rel=0.05)
+    assert [view["energy_joules"] for view in second] == pytest.approx(
+        [view["energy_joules"] for view in first], rel=1e-6
+    )
+    for view, joules in zip(first, true_j, strict=True):
+        assert abs(view["energy_joules"] - joules) <= view["energy_uncertainty_joules"]
 
 
 def test_a_stop_makes_requests_final_with_energy_that_is_kept(tmp_path):
@@ -153,29 +175,98 @@ def test_a_request_that_ends_at_a_stop_has_its_energy(node):
     assert values[m.REQUESTS.name, "", ""] == values[m.REQUEST_ENERGY_COUNT.name, "", ""] == 61
 
 
-def test_requests_before_a_kill_that_were_not_saved_say_so(node):
-    """The first exporter divides the energy of the request, and is killed before it saves that."""
+def test_requests_before_a_kill_without_saved_energies_say_so(node):
+    """The exporter is killed before it saves the energies of the GPU, and is down for 20 s."""
 
     async def scenario():
         node.node.run_for(2)
         now_at = node.node.now().at
-        await node.service.report("server", [ServedRequest("r", now_at - 2, now_at, 50, 40)])
-        node.node.run_for(1)
-        await node.service.divide(at_once=True)
-        before, service = node.service.show("r"), restarted(node)
+        await node.store.add("server", RequestColumns.of([served_at("r", now_at - 2, now_at)]))
+        node.node.run_for(20)
+        service = restarted(node)
         await service.start()
-        after = await service.find("r")
-        await service.tick()
-        return before, after, await restarted(node).find("r", "server")
+        for _ in range(35):
+            node.node.run_for(1)
+            await service.tick()
+        return service.show("r"), node.values()
 
-    before, after, later = asyncio.run(scenario())
+    view, values = asyncio.run(scenario())
 
-    assert before.energy_joules > 0
-    assert (after.state, after.energy_joules) == ("final", None)
-    assert after.notes == [
-        "no energy: the exporter ended before it saved the energy of this request"
-    ]
-    assert later == after
+    assert (view.state, view.energy_joules) == ("final", None)
+    assert view.notes[0].startswith("no energy: the exporter ended before it saved the energy")
+    assert values[m.REQUESTS.name, "", ""] == 1
+    assert m.REQUEST_ENERGY_TOTAL.name not in {name for name, *_ in values}
+
+
+def served_at(name, started_at, ended_at):
+    return ServedRequest(name, started_at, ended_at, 50, 40)
+
+
+async def energies(node, sent):
+    return [(await node.service.find(each.request_id)).energy_joules for each in sent]
+
+
+@pytest.mark.parametrize("down_s", [2, 8])
+def test_energies_after_a_kill_are_those_without_it(tmp_path, down_s):
+    """The same requests with and without a kill after 80 s; nothing is served meanwhile."""
+
+    async def scenario(node, *, is_killed):
+        sent = await node.serve(80, np.random.default_rng(1), rate=1.0)
+        sent += await node.serve(8, np.random.default_rng(2), rate=0.0)
+        final = {
+            each.request_id: node.service.show(each.request_id).energy_joules
+            for each in sent
+            if node.service.show(each.request_id).state == "final"
+        }
+        if is_killed:
+            await restarted(node).start()
+        node.node.run_for(down_s)
+        sent += await node.serve(60, np.random.default_rng(3), rate=1.0)
+        await node.service.tick(at_once=True)
+        before = await energies(node, [each for each in sent if each.request_id in final])
+        assert before == pytest.approx([*final.values()], rel=1e-6)
+        assert 20 < len(final) < 80
+        return np.array(await energies(node, sent))
+
+    found = []
+    for is_killed in (False, True):
+        folder = tmp_path / str(is_killed)
+        folder.mkdir()
+        node = ServingNode(folder)
+        found.append(asyncio.run(scenario(node, is_killed=is_killed)))
+        counted_j = node.values()[m.REQUEST_ENERGY_TOTAL.name, "", ""]
+        assert node.values()[m.REQUESTS.name, "", ""] == len(found[-1])
+        assert counted_j == pytest.approx(found[-1].sum(), rel=1e-6)
+        node.close()
+
+    plain_j, killed_j = found
+    assert killed_j.sum() == pytest.approx(plain_j.sum(), rel=0.01)
+    assert np.abs(killed_j - plain_j).mean() < 0.02 * plain_j.mean()
+
+
+def test_requests_of_an_exporter_that_was_down_for_longer_than_the_window_are_final(node):
+    """The GPU draws 160 W; the last request ended at the kill."""
+
+    async def scenario():
+        node.node.power_w = 160.0
+        sent = []
+        for second in range(20):
+            node.node.run_for(1)
+            now_at = node.node.now().at
+            sent.append(served_at(f"r-{second}", now_at - 1, now_at))
+            await node.service.report("server", sent[-1:])
+            await node.service.tick()
+        node.node.now_s += 400.0
+        await restarted(node).start()
+        await node.service.tick()
+        return [node.service.show(each.request_id) for each in sent]
+
+    views = asyncio.run(scenario())
+
+    assert {view.state for view in views} == {"final"}
+    assert [view.energy_joules for view in views[:17]] == pytest.approx([160.0] * 17, rel=0.1)
+    assert sum(view.energy_joules for view in views) == pytest.approx(20 * 160.0, rel=0.05)
+    assert node.values()[m.REQUESTS.name, "", ""] == 20
 
 
 class _Client(threading.Thread):

@@ -77,6 +77,16 @@ def test_watermark_waits_for_the_lateness_that_is_set():
     assert [found.closed_s(each) == math.inf for each in (340.4, 340.5)] == [False, True]
 
 
+def test_watermark_after_a_restart_waits_for_reports_that_could_not_come():
+    """The run ended at 300 s, and the exporter started again at 400 s; reports come 1 s after."""
+    found = watermark((5.0, (0.0, 4.0)), (250.0, (246.0, 249.0)))
+    found.end(300.0)
+    found.restart(400.0)
+
+    assert found.closed_s(401.4) == 401.4 - 30.0
+    assert found.closed_s(401.5) == math.inf
+
+
 @pytest.mark.parametrize(
     ("calls", "closed_s"),
     [

@@ -310,6 +310,15 @@ class Division:
         self._divided = []
         return divided
 
+    def forget_divided(self) -> None:
+        """Start `take_divided` and `totals` with the next slots: those so far were divided before,
+        by a previous exporter.
+        """
+        self._divided = []
+        self._guessed_j = 0.0
+        self._other_j = 0.0
+        self._phase_errors_j[:] = 0.0
+
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
         """Return the likely joules of requests by the model, and their half-widths; None without a
         model or energy.

@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS divided_slot (run_id TEXT NOT NULL, begin_at REAL NOT
     idle_known INTEGER NOT NULL, PRIMARY KEY (run_id, begin_at)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS division (run_id TEXT NOT NULL, begin_at REAL NOT NULL,
     totals TEXT NOT NULL, PRIMARY KEY (run_id, begin_at)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS energy_trail (uuid TEXT NOT NULL, last_at REAL NOT NULL,
+    body BLOB NOT NULL, PRIMARY KEY (uuid, last_at)) WITHOUT ROWID;
 CREATE TRIGGER IF NOT EXISTS deleted_batch AFTER DELETE ON batch BEGIN
     DELETE FROM final_energy WHERE batch_id = old.id;
 END;
@@ -53,7 +55,9 @@ the Unix time up to which its energy is divided. `final_energy` has the energies
 batches whose requests are all final, as `wattline_exporter.requests.division.energy_rows` packs
 them. `divided_slot` has the run's part of the energy of its GPUs in each second that is divided, in
 Unix time, and the idle energy in it. `division` has sums over all divided slots of a server since
-`begin_at`, as JSON of `wattline_exporter.requests.division.totals`.
+`begin_at`, as JSON of `wattline_exporter.requests.division.totals`. `energy_trail` has the energies
+of GPUs that the next exporter needs for requests without one, as
+`wattline_exporter.requests.energy_trail` packs them.
 """
 BATCHES_QUERY = """
 SELECT id, batch.body, final_energy.body FROM batch
