@@ -86,7 +86,7 @@ def _serve_live(
     order, reported, rows = np.argsort(spans.ended_s), 0, []
     estimates = np.full((2, len(spans)), np.nan)
     now_s = float(np.ceil(spans.ended_s.min()))
-    server.begin(now_s - BEFORE_S, now_s)
+    server.begin(now_s - BEFORE_S, now_s, is_continued=False)
     while reported < len(spans) or server.is_busy:
         until = int(np.searchsorted(spans.ended_s[order], now_s, side="right"))
         if chosen := order[reported:until].tolist():

@@ -130,6 +130,8 @@ class Server:
         self._recovered_batch = 0
         """Number of the last batch that a previous exporter accepted."""
         self._lowest_w = float("inf")
+        self._unmeasured_until_s = -math.inf
+        """Instant up to which no energy is known."""
         self._begun_s = math.inf
         """Instant at which this exporter began to read the energies."""
         self._late_from_s = math.inf
@@ -188,8 +190,8 @@ class Server:
         self._hold(number, requests, id_hashes, labels, now)
         self._report(requests, now, now.s)
         ended_s = requests.ended_at - (now.at - now.s)
-        is_late = (ended_s <= self._division.divided_s) & self._is_measured
-        return int(np.count_nonzero(is_late))
+        is_late = (ended_s > self._unmeasured_until_s) & (ended_s <= self._division.divided_s)
+        return int(np.count_nonzero(is_late)) if self._is_measured else 0
 
     def _hold(
         self,
@@ -236,11 +238,12 @@ class Server:
         self._division.use_role(only_role(self._roles))
         self._division.add(spans, rows, ~rows["has_first_token"])
 
-    def begin(self, from_s: float, now_s: float) -> None:
-        """Begin the first slot."""
+    def begin(self, from_s: float, now_s: float, *, is_continued: bool) -> None:
+        """Begin the first slot; `is_continued` if the energy before it was divided before."""
         edges_s = np.array([from_s])
         self._division.extend(edges_s, *self._energy_at(edges_s))
         self._begun_s = now_s
+        self._unmeasured_until_s = -math.inf if is_continued else from_s
 
     def recover(
         self, batches: Sequence[RecoveredBatch], divided_s: float, now: ClockReading

@@ -88,14 +88,9 @@ class Servers:
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
         server = self._new_server(run_id, run, now)
-        server.begin(
-            max(
-                self._known_from_s(server.trails, now.s),
-                _at_s(run.begin_at, now),
-                self._divided_s.get(run_id, -math.inf),
-            ),
-            now.s,
-        )
+        from_s = max(self._known_from_s(server.trails, now.s), _at_s(run.begin_at, now))
+        divided_s = self._divided_s.get(run_id, -math.inf)
+        server.begin(max(from_s, divided_s), now.s, is_continued=divided_s >= from_s)
         return server
 
     def recover(
@@ -117,7 +112,7 @@ class Servers:
         )
         divided_s = self._divided_s.get(run_id, from_s)
         slots = max(0, math.floor((divided_s - from_s) / STEP_S))
-        server.begin(divided_s - slots * STEP_S, now.s)
+        server.begin(divided_s - slots * STEP_S, now.s, is_continued=True)
         server.recover(batches, divided_s, now)
         return server
 

@@ -35,8 +35,8 @@ LOSS_NOTES = (
     "no energy: the exporter ended before it saved the energy of this request",
     "no energy: none of the run's GPUs has been measured; see exporter check",
     (
-        "no energy: the request was reported after the energy of its time was divided; report "
-        "requests at their ends"
+        "no energy: the request was reported after the energy of its time was divided, or that is "
+        "not known; report requests at their ends"
     ),
     "no energy: the request ended at the time at which it started; report fractions of a second",
     (

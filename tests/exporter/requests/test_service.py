@@ -134,14 +134,21 @@ def test_request_before_the_first_polls_lacks_energy_in_its_half_width(node):
         node.node.power_w = IDLE_W + 40
         node.node.run_for(30)  # the exporter keeps the polls of 12 s, and reads none of them
         now_at = node.node.now().at
-        await node.service.report(
-            "server", [ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29)]
+        receipt = await node.service.report(
+            "server",
+            [
+                ServedRequest("long", now_at - 30, now_at, 10, 1_000, now_at - 29),
+                ServedRequest("before", now_at - 30, now_at - 20, 10, 1_000, now_at - 29),
+            ],
         )
-        await node.serve(60, np.random.default_rng(1), rate=0.0)
-        return node.service.show("long")
+        await node.service.tick(at_once=True)
+        return receipt, node.service.show("before"), node.service.show("long")
 
-    view = asyncio.run(scenario())
+    receipt, before, view = asyncio.run(scenario())
 
+    assert (receipt.accepted, receipt.late) == (2, 0)
+    assert (before.state, before.energy_joules) == ("final", None)
+    assert "or that is not known" in before.notes[0]
     assert view.state == "final"
     assert any("the energy of its first 19 s is missing" in note for note in view.notes)
     assert view.energy_joules == pytest.approx(11.3 * 100, rel=0.02)
