@@ -7,9 +7,7 @@ import math
 from wattline_exporter.requests.division.arrays import FloatArray
 
 FIRST_S = 30.0
-"""Time for which slots wait while the durations of requests are unknown, and time after the first
-report for which they are.
-"""
+"""Time for which slots wait while the durations of requests are unknown: in the first minute."""
 LEAST_DISORDER_S = 1.0
 """Least time by which a request may end before one that was reported earlier: a server has several
 workers.
@@ -119,4 +117,4 @@ class Watermark:
 
     def _is_new(self, now_s: float) -> bool:
         """Return whether the durations of requests are unknown yet."""
-        return now_s < self._first_s + FIRST_S
+        return now_s < self._first_s + 2 * FIRST_S

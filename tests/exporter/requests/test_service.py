@@ -279,7 +279,7 @@ def test_requests_of_a_run_on_no_gpu_have_no_estimate(node):
 
 
 def test_pending_request_is_noted_with_the_time_to_wait(node):
-    """Slots wait for 30 s in the first 30 s, then for 5 s and the longest request: 5.5 s."""
+    """Slots wait for 30 s in the first minute, then for 5 s and the longest request: 5.5 s."""
 
     async def report(request_id):
         now_at = node.node.now().at
