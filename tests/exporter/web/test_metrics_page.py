@@ -1,6 +1,7 @@
 import asyncio
 import gzip
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from tests.daemon import begin, end
+from tests.simulation.virtual_time import VirtualLoop, VirtualTime
 from wattline.contract import metrics as contract
 from wattline.contract.metrics import (
     GPU_ENERGY,
@@ -29,6 +31,7 @@ from wattline_exporter.web.metrics_page import (
     SHARED_S,
     CollectedSeries,
     MetricsRenderer,
+    RenderedSeries,
     SavedMetrics,
 )
 
@@ -72,6 +75,34 @@ def test_renderer_serves_all_scrapes_of_a_quarter_second():
     clock.now_s += 0.02
     exposition.page("", compress=False)
     assert readings.calls == 2
+
+
+def test_series_of_an_ended_run_have_their_lines_as_one_text_per_metric():
+    families = [(RUN_INFO, ["µ 1\n".encode(), b"b 2\n"]), (GPU_ENERGY, [b"c 3\n"])]
+    rendered = RenderedSeries((), families)
+
+    assert rendered.families == [(RUN_INFO, ["µ 1\nb 2\n".encode()]), (GPU_ENERGY, [b"c 3\n"])]
+
+
+def test_page_is_released_when_no_other_scrape_shares_it():
+    loop = VirtualLoop(VirtualTime(random.Random(1), begin_s=100.0))
+    storage = SlowStorage()
+    renderer = MetricsRenderer(Readings(Reading(SOURCE_UP, ("host",), 1.0)), loop.time)
+    metrics = SavedMetrics(renderer, storage, asyncio.Event())
+
+    async def pages_kept():
+        scrape = asyncio.create_task(metrics.page("", compress=False))
+        await asyncio.sleep(0)
+        storage.saves[0].set_result(True)
+        await scrape
+        await asyncio.sleep(SHARED_S - 0.01)
+        shared = len(renderer._pages)
+        await asyncio.sleep(0.02)
+        return shared, len(renderer._pages)
+
+    assert loop.run_until_complete(pages_kept()) == (1, 0)
+    assert list(renderer.readings) == [Reading(SOURCE_UP, ("host",), 1.0)]  # for OTLP
+    loop.close()
 
 
 class SlowStorage:
