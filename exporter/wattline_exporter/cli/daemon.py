@@ -20,7 +20,6 @@ from aiohttp import web
 
 from wattline_exporter.attribution.owner_counters import OwnerCounters
 from wattline_exporter.attribution.policy import Attribution
-from wattline_exporter.cli.kubernetes import kubelet_source, pod_directory
 from wattline_exporter.cli.otlp import otlp_metrics, otlp_receiver
 from wattline_exporter.cli.sources import (
     gpu_indices,
@@ -38,12 +37,7 @@ from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.polling.meters import SavedTotals
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
-from wattline_exporter.runs.discovery.labels import OwnerLabels
-from wattline_exporter.runs.discovery.owners import ProcessOwners
 from wattline_exporter.runs.discovery.pending_cgroups import PendingCgroups
-from wattline_exporter.runs.discovery.pods import PodDirectory
-from wattline_exporter.runs.discovery.service import DiscoveryService
-from wattline_exporter.runs.discovery.slurm import JobMappingFolder
 from wattline_exporter.runs.holders import DeviceHolders
 from wattline_exporter.runs.ledger import Ledger
 from wattline_exporter.runs.limits import RunLimits
@@ -132,7 +126,11 @@ def make_daemon(
     worker = (
         WorkerSupervisor(worker_arguments(simulated), live.take_worker) if settings.nvml else None
     )
-    kubelet = kubelet_source(settings, partial(gpu_indices, live))
+    kubelet = None
+    if settings.kubelet_socket is not None:
+        from wattline_exporter.cli.kubernetes import kubelet_source  # 1 MB with TLS
+
+        kubelet = kubelet_source(settings, partial(gpu_indices, live))
     hub = SensorHub(
         live,
         polled_sources(settings, sensors, live, worker, [kubelet] if kubelet else []),
@@ -156,21 +154,13 @@ def make_daemon(
         discovers=bool(kinds),
         exits=ProcessExits(),
     )
-    discovery: list[DiscoveryService] = []
-    directories: list[PodDirectory] = []
+    discovery: list[Service] = []
     if kinds:
-        pods = pod_directory(settings, kinds, kubelet)
-        find_pod = pods.find if pods else lambda *_: None
-        owners, labels = (
-            ProcessOwners(kinds),
-            OwnerLabels(settings.discovered_labels(), find_pod=find_pod),
-        )
-        jobs = (
-            JobMappingFolder(settings.job_mapping_folder) if settings.job_mapping_folder else None
-        )
-        discovery.append(DiscoveryService(owners, labels, live, runs, jobs=jobs, pods=pods))
-        with_metrics += discovery
-        directories += [pods] if pods else []
+        from wattline_exporter.cli.discovery import discovery_services  # 1 MB
+
+        directories, finder = discovery_services(settings, kinds, kubelet, live, runs)
+        discovery += [*directories, finder]
+        with_metrics.append(finder)
     request_settings = RequestSettings.of(
         settings.max_request_rate,
         settings.request_window,
@@ -215,7 +205,6 @@ def make_daemon(
             runs,
             requests,
             PendingCgroups(runs),
-            *directories,
             *discovery,
             http,
         ],
