@@ -50,6 +50,8 @@ calibrate: .venv/test.stamp ## measure the coverage of all intervals, their marg
 	$(BIN)/python -m tests.calibration.windows --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.calibration.devices --sensor wave --draws 100 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.laboratory.classes --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.laboratory.waves --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.laboratory.wave_figures --seed $(or $(SEED),1)
 
 gpu: .venv/test.stamp ## measure a real GPU; writes tests/gpu/results/
 	$(BIN)/python -m pytest -m gpu -s

@@ -139,7 +139,13 @@ def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Qu
     seconds = log_uniform(rng, *SECONDS)
     product = generated_product(rng, sensor)
     gpu = make_gpu(rng, generated_load(rng, seconds), **product)
-    faulty = driver_calls(gpu, rng, sensor)
+    update_s = product["counter_period_s" if sensor == "counter" else "sensor_period_s"]
+    conditions = Conditions(gpu.segments[-1].load, seconds, update_s)
+    return conditions, measure_phased(rng, driver_calls(gpu, rng, sensor), seconds)
+
+
+def measure_phased(rng: random.Random, faulty: FaultyGpu, seconds: float) -> dict[Quantity, Draw]:
+    """Return the intervals of one run with phases."""
     now = [START_S]
     live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
     run = _PhasedGpu(rng, faulty, live, START_S + LEAD_S + rng.random(), seconds)
@@ -147,8 +153,7 @@ def measure_run(rng: random.Random, sensor: Sensor) -> tuple[Conditions, dict[Qu
     while not run.is_done:
         now[0] = faulty.clock_s
         run.step()
-    update_s = product["counter_period_s" if sensor == "counter" else "sensor_period_s"]
-    return Conditions(gpu.segments[-1].load, seconds, update_s), run.draws(rng)
+    return run.draws(rng)
 
 
 @cache

@@ -14,7 +14,7 @@ from tests.docs import exit_codes, finding_codes, hardware_conventions, option_t
 from tests.exam import table
 from tests.exporter.web import series_counts
 from tests.fault_trials import kills
-from tests.laboratory import classes, evidence
+from tests.laboratory import classes, evidence, wave_figures, waves
 from wattline.contract import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +52,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "kills": kills.markdown,
     "evidence studies": evidence.study_table,
     "evidence classes": classes.class_table,
+    "evidence waves": waves.wave_table,
+    "evidence updates": waves.update_table,
+    "evidence wave figures": wave_figures.figure_table,
     "evidence faults": evidence.fault_table,
     "evidence unmeasured": evidence.unmeasured,
     "series counts": series_counts.count_table,

@@ -25,19 +25,18 @@ from tests.exporter.meter.replay import START_S, ReplayedGpu, gpu_with_load, mea
 from tests.laboratory.clients import EDGES, LATEST_S, draw_edges
 from tests.laboratory.loads import CLASSES, log_uniform
 from tests.laboratory.results import (
+    ENOUGH,
     Row,
     draw_parser,
     file_of,
     markdown_table,
-    percent,
+    marked,
     stored_rows,
     write_rows,
 )
 
 RESULTS = file_of("classes")
 SECONDS = 1.0, 10.0
-ENOUGH = 0.93
-"""Coverage that each class must have."""
 DRAWS = 25
 LEAD_S = 6.0
 """Time between the start of the load and the earliest start of a run."""
@@ -100,18 +99,13 @@ def class_table() -> str:
         rows.append(
             [
                 load,
-                *(_marked(coverage) for coverage in least),
+                *(marked(coverage) for coverage in least),
                 f"{below} of {len(of_load)}",
                 f"{times[len(times) // 2]:.1f}",
             ]
         )
     header = ["load", *(f"edges {name}" for name in EDGES), "classes below 93 %", "of the needed"]
     return markdown_table(header, rows)
-
-
-def _marked(coverage: float) -> str:
-    text = percent(coverage, 0)
-    return text if coverage >= ENOUGH else f"**{text}**"
 
 
 def main() -> None:

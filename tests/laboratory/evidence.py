@@ -13,9 +13,16 @@ from tests.exam.scores import ALL
 from tests.fault_trials.cases import CASES as FAULTS
 from tests.fault_trials.kills import KEPT
 from tests.fault_trials.table import HEALTHY
-from tests.laboratory.classes import ENOUGH
 from tests.laboratory.faults import CODES
-from tests.laboratory.results import Row, file_of, markdown_table, measured_at, percent, stored_rows
+from tests.laboratory.results import (
+    ENOUGH,
+    Row,
+    file_of,
+    markdown_table,
+    measured_at,
+    percent,
+    stored_rows,
+)
 
 Study = tuple[str, str, Callable[[Sequence[Row]], str]]
 
@@ -75,6 +82,16 @@ STUDIES: dict[str, Study] = {
         "… by load, sensor and edges of the run?",
         "python -m tests.laboratory.classes",
         lambda rows: _least(rows, ["load", "sensor", "edges"]),
+    ),
+    "waves": (
+        "… by updates of the sensors, waves and bursts, length in seconds?",
+        "python -m tests.laboratory.waves",
+        lambda rows: _least(rows, ["updates", "load", "seconds"]),
+    ),
+    "wave_figures": (
+        "… of phases, emissions, ranges and samples, by period of a wave?",
+        "python -m tests.laboratory.wave_figures",
+        lambda rows: _least(rows, ["figure", "period_s"]),
     ),
     "windows": (
         "… by windows of the powers, period of the load in updates, length in seconds?",

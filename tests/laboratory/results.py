@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+ENOUGH = 0.93
+"""Coverage that each class must have."""
 FOLDER = Path(__file__).with_name("results")
 WINDOWS = Path(__file__).parents[1] / "calibration" / "windows.json"
 
@@ -81,6 +83,12 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share in percent; `–` where there is none."""
     return "–" if share is None else f"{100 * share:,.{digits}f} %"
+
+
+def marked(coverage: float) -> str:
+    """Return a coverage in whole percent, in bold if it is too low."""
+    text = percent(coverage, 0)
+    return text if coverage >= ENOUGH else f"**{text}**"
 
 
 def draw_parser(

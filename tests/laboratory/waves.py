@@ -30,7 +30,7 @@ from tests.laboratory.results import (
     draw_parser,
     file_of,
     markdown_table,
-    percent,
+    marked,
     stored_rows,
     write_rows,
 )
@@ -186,45 +186,58 @@ def summarize_jobs(jobs: list[list[WindowDraw]]) -> Row:
 
 
 def measure_waves(seed: int, count: int, updates: Updates) -> Iterator[Row]:
-    """Yield the row of each class of these updates."""
+    """Yield the row of each class of these updates, with at least `count` GPUs."""
+    jobs = math.ceil(count / updates.gpus)
     for load in LOADS:
         for seconds in LENGTHS_S:
             names = {"updates": updates.title, "load": load, "seconds": seconds}
-            yield names | summarize_jobs(measure_wave_runs(seed, updates, load, seconds, count))
+            yield names | summarize_jobs(measure_wave_runs(seed, updates, load, seconds, jobs))
 
 
-def _cells(rows: list[Row]) -> list[str]:
-    """Return the coverage by length of the runs, and the mean of the widths over the needed."""
-    coverage = " / ".join(percent(row["coverage"], 0).removesuffix(" %") for row in rows)
-    return [coverage, f"{np.mean([row['times_needed'] for row in rows]):.1f}"]
+def _of_class() -> dict[tuple[str, str], list[Row]]:
+    """Return the stored rows by updates and load, in the order of the lengths of their runs."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(stored_rows(RESULTS), key=lambda row: row["seconds"]):
+        found.setdefault((row["updates"], row["load"]), []).append(row)
+    return found
 
 
 def wave_table() -> str:
-    """Return the coverages in % by length of the runs, by load and updates, and the widths."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in stored_rows(RESULTS):
-        found.setdefault((row["updates"], row["load"]), []).append(row)
+    """Return the coverage and the half-width by load and length, of GPUs that update together."""
+    found = _of_class()
+    rows = []
+    for load in LOADS:
+        of_load = found[UPDATES[0].title, load]
+        cells = [marked(row["coverage"]) for row in of_load]
+        cells += [f"{row['half_width_j']:.1f}" for row in of_load]
+        cells += [f"{row['times_needed']:.1f}" for row in of_load]
+        cells.append(marked(min(row["sum_coverage"] for row in of_load)))
+        rows.append([load, *cells])
+    lengths = [f"{seconds:g} s" for seconds in LENGTHS_S]
+    header = [
+        "load",
+        *(f"coverage, {length}" for length in lengths),
+        *(f"± J, {length}" for length in lengths),
+        *(f"of the needed, {length}" for length in lengths),
+        "coverage of the sum",
+    ]
+    return markdown_table(header, rows)
+
+
+def update_table() -> str:
+    """Return the least coverage by load over all lengths, and the median width, by updates."""
+    found = _of_class()
     rows = []
     for updates in UPDATES:
-        for load in LOADS:
-            of_class = sorted(found[updates.title, load], key=lambda row: row["seconds"])
-            sums = " / ".join(
-                percent(row["sum_coverage"], 0).removesuffix(" %") for row in of_class
-            )
-            rows.append([updates.title, load, *_cells(of_class), sums if updates.gpus > 1 else ""])
-    lengths = " / ".join(f"{seconds:g}" for seconds in LENGTHS_S)
-    header = [
-        "updates",
-        "load",
-        f"coverage in %, {lengths} s",
-        "of the needed",
-        "coverage of the sum in %",
-    ]
-    return markdown_table(header, rows, text=2)
+        of_updates = [found[updates.title, load] for load in LOADS]
+        least = [min(row["coverage"] for row in of_load) for of_load in of_updates]
+        times = [row["times_needed"] for of_load in of_updates for row in of_load]
+        rows.append([updates.title, *map(marked, least), f"{np.median(times):.1f}"])
+    return markdown_table(["updates", *LOADS, "of the needed"], rows)
 
 
 def main() -> None:
-    parser = draw_parser("tests.laboratory.waves", __doc__, DRAWS, "Runs of each class.")
+    parser = draw_parser("tests.laboratory.waves", __doc__, DRAWS, "GPUs of each class.")
     parser.add_argument("--only", default="", help="Part of the titles of the updates to measure.")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of the generated sensors
