@@ -29,7 +29,6 @@ from wattline_exporter.sensors.nvml.messages import (
 )
 from wattline_exporter.sensors.nvml.polling_threads import PolledGpu
 from wattline_exporter.sensors.nvml.schedule import (
-    BURST_PERIOD_S,
     FAST_S,
     SHORT_WAIT_S,
     SamplingSchedule,
@@ -302,9 +301,7 @@ class Worker:
 
     def _next_s(self, now_s: float, polled: PolledGpu) -> float:
         schedule = self.schedule
-        period_s = min(schedule.period_s, FAST_S) if polled.needs_fast_polls else schedule.period_s
-        if now_s < schedule._burst_until_s:
-            period_s = BURST_PERIOD_S
+        period_s = schedule.round_s(FAST_S if polled.needs_fast_polls else None)
         late_s = self._virtual.rng.uniform(0.0001, 0.002) if period_s > SHORT_WAIT_S else 0.0003
         return now_s + period_s - now_s % period_s + late_s
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from wattline_exporter.meter.counter_track import MAX_DEVICE_W
 from wattline_exporter.meter.sensor_clock import SensorClock
-from wattline_exporter.meter.totals import MeteredPoll, poll_time_s
+from wattline_exporter.meter.totals import (
+    CounterChange,
+    MeteredPoll,
+    RecentPolls,
+    poll_time_s,
+)
 from wattline_exporter.meter.uncertainty import (
     SHORT_WINDOW_S,
     ShapeBounds,
@@ -262,40 +267,46 @@ class EnergyLine:
 
 
 def counter_points(
-    polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float
+    polls: RecentPolls, clock: SensorClock | None, update_s: float
 ) -> list[EnergyPoint]:
     """Return one point for each observed update of the counter, at the time of the update."""
-    counted = [item for item in polls if item.counted_j is not None]
-    if not counted or counted[0] is not polls[0]:
-        counted.insert(0, polls[0])
-    points = [_first_point(counted, clock, update_s)]
-    before_j = _counted_j(counted[0])
-    for i, item in enumerate(counted):
-        joules = _counted_j(item)
-        if joules != before_j:
-            t_s, slack_s = _change_time(counted, i, clock, update_s)
-            if t_s > points[-1].t_s:
-                points.append(EnergyPoint(t_s, joules, slack_s))
+    oldest = polls[0]
+    changes = _changes_since(oldest, polls)
+    points = [_first_point(oldest, changes, polls, clock, update_s)]
+    before_j = _counted_j(oldest)
+    for i, (before, after) in enumerate(changes):
+        joules = _counted_j(after)
+        if joules == before_j:
+            continue
         before_j = joules
+        earliest_s = before.poll.before_s
+        latest_s = after.poll.after_s
+        if clock is None:
+            earliest_s = max(earliest_s, after.poll.before_s - update_s)
+            t_s = (earliest_s + latest_s) / 2
+            slack_s = (latest_s - earliest_s) / 2
+        elif latest_s - earliest_s < 0.75 * clock.period_s:
+            t_s = clock.nearest((earliest_s + latest_s) / 2)
+            slack_s = clock.slack_s
+        else:
+            t_s, slack_s = _update_time(after, changes[i + 1 : i + 2], polls, clock)
+        t_s = min(max(t_s, earliest_s), latest_s)
+        if t_s > points[-1].t_s:
+            points.append(EnergyPoint(t_s, joules, slack_s))
     return points
 
 
-def _change_time(
-    polls: Sequence[MeteredPoll], i: int, clock: SensorClock | None, update_s: float
-) -> tuple[float, float]:
-    """Return the time of the counter's update between polls `i` - 1 and `i`, and its half-width."""
-    poll = polls[i].poll
-    earliest_s = polls[i - 1].poll.before_s
-    latest_s = poll.after_s
-    if clock is None:
-        earliest_s = max(earliest_s, poll.before_s - update_s)
-        return (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
-    if latest_s - earliest_s < 0.75 * clock.period_s:
-        t_s = clock.nearest((earliest_s + latest_s) / 2)
-        slack_s = clock.slack_s
-    else:
-        t_s, slack_s = _update_time(polls, i, clock)
-    return min(max(t_s, earliest_s), latest_s), slack_s
+def _changes_since(oldest: MeteredPoll, polls: RecentPolls) -> list[CounterChange]:
+    """Return the changes of the counter since the oldest poll. If that has no trusted value, the
+    first one of the others counts as a change.
+    """
+    if oldest.counted_j is not None:
+        return list(polls.changes)
+    first = next((item for item in polls if item.counted_j is not None), None)
+    if first is None:
+        return []
+    later = [change for change in polls.changes if poll_time_s(change.after) > poll_time_s(first)]
+    return [CounterChange(oldest, first), *later]
 
 
 def _counted_j(item: MeteredPoll) -> float:
@@ -303,23 +314,29 @@ def _counted_j(item: MeteredPoll) -> float:
 
 
 def _first_point(
-    polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float
+    oldest: MeteredPoll,
+    changes: Sequence[CounterChange],
+    polls: RecentPolls,
+    clock: SensorClock | None,
+    update_s: float,
 ) -> EnergyPoint:
-    if clock is None or polls[0].counted_j is None:
-        return EnergyPoint(polls[0].poll.after_s, _counted_j(polls[0]), update_s)
-    t_s, slack_s = _update_time(polls, 0, clock)
-    return EnergyPoint(t_s, _counted_j(polls[0]), slack_s)
+    if clock is None or oldest.counted_j is None:
+        return EnergyPoint(oldest.poll.after_s, _counted_j(oldest), update_s)
+    t_s, slack_s = _update_time(oldest, changes[:1], polls, clock)
+    return EnergyPoint(t_s, _counted_j(oldest), slack_s)
 
 
-def _update_time(polls: Sequence[MeteredPoll], i: int, clock: SensorClock) -> tuple[float, float]:
-    """Return the time of the update from which the counter's value in poll `i` dates, and its
-    half-width.
+def _update_time(
+    item: MeteredPoll, following: Sequence[CounterChange], polls: RecentPolls, clock: SensorClock
+) -> tuple[float, float]:
+    """Return the time of the update from which the counter's value in a poll dates, and its
+    half-width. `following`: the next change of the counter, if there is one.
 
     A value dates from the last update before the driver read it, at any time during the call. Near
     an update it may date from that one or from the one before. Later polls decide: the value is the
     same until the next update.
     """
-    poll, margin_s = polls[i].poll, _MARGIN_SLACKS * clock.slack_s + _JITTER_S
+    poll, margin_s = item.poll, _MARGIN_SLACKS * clock.slack_s + _JITTER_S
     first_s, last_s = clock.before(poll.before_s), clock.before(poll.after_s)
     earliest_s, latest_s = (
         clock.before(poll.before_s - margin_s),
@@ -327,15 +344,12 @@ def _update_time(polls: Sequence[MeteredPoll], i: int, clock: SensorClock) -> tu
     )
     if earliest_s == latest_s:
         return first_s, clock.slack_s
-    same = i
-    while same + 1 < len(polls) and polls[same + 1].poll.counter_j == poll.counter_j:
-        same += 1
-    following = polls[same + 1].poll.counter_j if same + 1 < len(polls) else None
-    if following is not None and poll.counter_j is not None and following > poll.counter_j:
-        latest_s = min(
-            latest_s, clock.before(polls[same + 1].poll.after_s + margin_s) - clock.period_s
-        )
-    unchanged_s = clock.before(polls[same].poll.before_s - margin_s)
+    unchanged = polls.counted or item
+    for before, after in following:
+        unchanged = before
+        if (after.poll.counter_j or 0.0) > (poll.counter_j or 0.0):
+            latest_s = min(latest_s, clock.before(after.poll.after_s + margin_s) - clock.period_s)
+    unchanged_s = clock.before(unchanged.poll.before_s - margin_s)
     if (
         earliest_s < unchanged_s <= latest_s
     ):  # later updates without a change are possible without power
@@ -368,7 +382,7 @@ def integral_points(
 
 
 def bridged_points(
-    polls: Sequence[MeteredPoll],
+    polls: RecentPolls,
     clock: SensorClock | None,
     update_s: float,
     counted_s: float,
@@ -377,7 +391,9 @@ def bridged_points(
     """Return the points of a counter up to its value at `counted_s`, then those of the power that
     replaces it.
     """
-    first = bisect_right(polls, counted_s, key=poll_time_s)
-    points = counter_points(polls[: max(first, 1)], clock, update_s)
-    bridge = integral_points(polls[first:], 0.0, slack_s) if first < len(polls) else []
+    points = counter_points(polls, clock, update_s)
+    if poll_time_s(polls[-1]) <= counted_s:
+        return points
+    bridged = list(islice(polls, bisect_right(polls, counted_s, key=poll_time_s), None))
+    bridge = integral_points(bridged, 0.0, slack_s)
     return points + [point for point in bridge if point.t_s > points[-1].t_s]

@@ -41,7 +41,12 @@ from wattline_exporter.meter.interpolation import (
 from wattline_exporter.meter.meter_view import BRIDGED_S, MeterView, SensorState
 from wattline_exporter.meter.power_comparison import SensorComparison, power_range_w
 from wattline_exporter.meter.power_windows import PowerWindows
-from wattline_exporter.meter.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
+from wattline_exporter.meter.sensor_clock import (
+    AVERAGING_S,
+    SENSOR_PERIOD_S,
+    CounterClockTracker,
+    PowerClockTracker,
+)
 from wattline_exporter.meter.totals import (
     ZERO_TOTALS,
     LastPoll,
@@ -379,7 +384,7 @@ class PowerClock:
     """
 
     def __init__(self) -> None:
-        self._clock = SensorClockTracker()
+        self._clock = PowerClockTracker()
 
     @property
     def slack_s(self) -> float:
@@ -402,7 +407,7 @@ class PowerClock:
         """
         middle_s = (begin_s + end_s) / 2
         slack_s = (end_s - begin_s) / 2
-        clock = self._clock.from_power((item.poll for item in polls), end_s)
+        clock = self._clock.at((item.poll for item in polls), end_s)
         if not clock:
             return middle_s, slack_s
         return min(max(clock.nearest(middle_s), begin_s), end_s), min(slack_s, clock.slack_s)
@@ -467,7 +472,7 @@ class DeviceMeter:
             )
         self._is_restored = last is not None
         """True until the first poll after those of the previous exporter."""
-        self._clock = SensorClockTracker()
+        self._clock = CounterClockTracker()
         self._power_clock = PowerClock()
         self._view: MeterView | None = None
 
@@ -544,6 +549,12 @@ class DeviceMeter:
         if step.energy_j != counter.energy_j:
             raw_j = counter.raw_at(step.energy_j, poll.counter_range_j)
         self.totals = self.totals.after(step, raw_j, poll)
+        if (
+            last
+            and None not in (last.counter_j, poll.counter_j)
+            and last.counter_j != poll.counter_j
+        ):
+            self._clock.note_change(last, poll)
         self._longest_s = self.period_s
         self._is_restored = False
         self._view = None
@@ -614,6 +625,13 @@ class DeviceMeter:
         """Note whether the device reports at `now_s` that work runs on it."""
         self._busy_until_s = math.inf if is_busy else min(self._busy_until_s, now_s + PAUSE_S)
 
+    @property
+    def shows_updates(self) -> bool:
+        """True if the polls at the current period show when the counter changes, as well as more
+        frequent ones would.
+        """
+        return self.has_counter and self._clock.is_complete(self.period_s)
+
     def settling_s(self) -> float:
         """Return the time after an instant from which further polls no longer improve its mark."""
         if self.has_counter or self.latest is None:
@@ -662,12 +680,12 @@ class DeviceMeter:
         polls = list(self.polls)
         is_counted = self.counter.raw_j is not None
         if is_counted:
-            clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
+            clock = self._clock.at(poll_time_s(polls[-1]))
             update_s = (
                 self.counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
             )
             points = bridged_points(
-                polls, clock, update_s, self.counter.read_s, self._power_clock.slack_s
+                self.polls, clock, update_s, self.counter.read_s, self._power_clock.slack_s
             )
             if self._update_s >= SENSOR_PERIOD_S:
                 period_s = clock.period_s if clock else update_s

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -21,12 +22,28 @@ COUNTER_REFIT_S = 0.005
 """Time until the next fit, per known change: the more changes are known, the less another one adds.
 """
 
+CHANGES_S = 30.0
+"""Time for which the changes of a counter are kept. With polls each 47 ms, 30 s of changes have a
+slack of 0.65 to 0.9 ms, and 24 s one of 0.7 to 1.1 ms; 12 s with a burst each 2 s have 0.95 to
+1.2 ms.
+"""
+COMPLETE_SHARE = 0.8
+"""Share of the counter's updates in CHANGES_S that must be known: late polls miss some."""
+
 PhaseRange = Callable[[float], tuple[float, float]]
 _MIN_CHANGES, _MANY_CHANGES = 8, 64
 _SEARCH_STEPS = 24
 _BISECTIONS = 12
 _PERIODS = 9
 _CANDIDATES = 10
+_WIDEST = 1.5
+"""Widest change that is used, as a multiple of their median: wider ones may contain two updates."""
+_FOLLOWED_SLACKS = 4.0
+_POSSIBLE_SLACKS = 2.0
+"""Limits of the distances from a known clock of the changes that bound the next one, and from that
+of the other possible clocks, in slacks.
+"""
+_JITTER_S = 0.001
 _SCATTER = 0.05
 """Largest scatter of a real sensor's changes, as a share of its period; includes delays of calls.
 """
@@ -48,16 +65,14 @@ class SensorClock:
         return self.phase_s + round((t_s - self.phase_s) / self.period_s) * self.period_s
 
 
-def value_changes(polls: Iterable[Poll], *, counter: bool) -> list[tuple[float, float]]:
-    """Return the intervals in which the counter, or else the power, changed, between polls close
-    enough for a fit.
-    """
+def power_changes(polls: Iterable[Poll]) -> list[tuple[float, float]]:
+    """Return the intervals in which the power changed, between polls close enough for a fit."""
     changes: list[tuple[float, float]] = []
     value: float | None = None
     begin_s = -math.inf
     for poll in polls:
         before = value
-        value = poll.counter_j if counter else poll.integrand_w
+        value = poll.integrand_w
         end_s = poll.after_s
         is_changed = before is not None and value is not None and before != value
         if is_changed and end_s - begin_s < SENSOR_PERIOD_S:
@@ -66,35 +81,65 @@ def value_changes(polls: Iterable[Poll], *, counter: bool) -> list[tuple[float, 
     return changes
 
 
-class SensorClockTracker:
-    """Clock of one device's sensor, fitted again at intervals."""
+class PowerClockTracker:
+    """Clock of the sensor of a device's power, fitted again at intervals."""
 
     def __init__(self) -> None:
         self.clock: SensorClock | None = None
         self._due_s = -math.inf
 
-    def from_power(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
+    def at(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
+        """Return the clock at the latest of `polls`, at `now_s`."""
         if now_s >= self._due_s:
-            self.clock = fit_sensor_clock(value_changes(polls, counter=False), self.clock)
+            self.clock = fit_sensor_clock(power_changes(polls), self.clock)
             self._due_s = now_s + POWER_REFIT_S
         return self.clock
 
-    def from_counter(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
+
+class CounterClockTracker:
+    """Clock of a device's counter, fitted again at intervals to its latest changes."""
+
+    def __init__(self) -> None:
+        self._clock: SensorClock | None = None
+        self._changes: deque[tuple[float, float]] = deque()
+        self._due_s = -math.inf
+
+    def note_change(self, before: Poll, after: Poll) -> None:
+        """Note that the counter changed between two polls, if they are close enough for a fit."""
+        if after.after_s - before.before_s < SENSOR_PERIOD_S:
+            self._changes.append((before.before_s, after.after_s))
+            self._discard(after.after_s)
+
+    def at(self, now_s: float) -> SensorClock | None:
+        """Return the clock at the latest poll, at `now_s`."""
         if now_s >= self._due_s:
-            changes = value_changes(polls, counter=True)
-            self.clock = fit_sensor_clock(changes, self.clock)
-            self._due_s = now_s + COUNTER_REFIT_S * len(changes)
-        return self.clock
+            self._discard(now_s)
+            self._clock = fit_sensor_clock(self._changes, self._clock)
+            self._due_s = now_s + COUNTER_REFIT_S * len(self._changes)
+        return self._clock
+
+    def is_complete(self, poll_period_s: float) -> bool:
+        """Return whether polls of this period alone show when the counter changes, and have done
+        so for CHANGES_S: more frequent ones would hardly narrow the clock's slack.
+        """
+        clock = self._clock
+        if clock is None or clock.period_s < 2 * poll_period_s:
+            return False
+        return len(self._changes) * clock.period_s >= COMPLETE_SHARE * CHANGES_S
+
+    def _discard(self, now_s: float) -> None:
+        while self._changes and self._changes[0][1] < now_s - CHANGES_S:
+            self._changes.popleft()
 
 
 def fit_sensor_clock(
-    changes: Sequence[tuple[float, float]], known: SensorClock | None = None
+    changes: Collection[tuple[float, float]], known: SensorClock | None = None
 ) -> SensorClock | None:
     """Return the clock that best explains `changes`: (a, b] in seconds, in each of which the value
     changed once.
 
-    `known` is a clock of earlier changes. With many changes that all agree with it, no other one is
-    searched.
+    `known` is a clock of earlier changes. If many changes all agree with it, they only correct it,
+    and no other one is searched.
 
     Every change means a < phase + k·period ≤ b. Any clock that satisfies all of these may be the
     true one. The result is their mean; its slack covers 95 % of them at the first and at the last
@@ -105,10 +150,14 @@ def fit_sensor_clock(
     if len(changes) < _MIN_CHANGES:
         return None
     widths = [b - a for a, b in changes]
-    narrow = 1.5 * median(widths)
+    narrow = _WIDEST * median(widths)
     narrow_changes = [
         change for change, width in zip(changes, widths, strict=True) if width <= narrow
     ]
+    if known and len(narrow_changes) >= _MANY_CHANGES:
+        followed = _follow(known, narrow_changes)
+        if followed:
+            return followed
     middles = [(a + b) / 2 for a, b in narrow_changes]
     steps = [later - earlier for earlier, later in pairwise(middles)]
     if len(steps) < _MIN_CHANGES - 1:
@@ -119,7 +168,7 @@ def fit_sensor_clock(
     if period_s < 1.3 * median(widths):
         return None
     refined: list[tuple[float, SensorClock]] = []
-    for candidate in _candidates(known, middles, period_s):
+    for candidate in _strongest(middles, period_s):
         refined.append(_refine(candidate, narrow_changes))
         if refined[-1][0] <= 0:
             break
@@ -131,12 +180,33 @@ def fit_sensor_clock(
     )
 
 
-def _candidates(
-    known: SensorClock | None, middles: Sequence[float], period_s: float
-) -> Iterator[SensorClock]:
-    if known and len(middles) >= _MANY_CHANGES:
-        yield known
-    yield from _strongest(middles, period_s)
+def _follow(known: SensorClock, changes: Sequence[tuple[float, float]]) -> SensorClock | None:
+    """Return the mean of the clocks near `known` that satisfy all changes; None if there are none,
+    or if they may be further away than the changes that are examined show.
+
+    Only a change whose polls are near its update bounds these clocks, one in five of those between
+    polls each 47 ms.
+    """
+    margin_s = _FOLLOWED_SLACKS * known.slack_s + _JITTER_S
+    phase_s = known.phase_s
+    period_s = known.period_s
+    near = [changes[0]]
+    for change in changes[1:-1]:
+        begin_s, end_s = change
+        number = round(((begin_s + end_s) / 2 - phase_s) / period_s)
+        update_s = phase_s + number * period_s
+        if update_s - begin_s < margin_s or end_s - update_s < margin_s:
+            near.append(change)
+    near.append(changes[-1])
+    scatter_s, clock = _refine(known, near)
+    if scatter_s > 0:
+        return None
+    for t_s in (changes[0][0], changes[-1][1]):
+        update_s = clock.nearest(t_s)
+        distance_s = abs(known.nearest(update_s) - update_s)
+        if distance_s + _POSSIBLE_SLACKS * clock.slack_s > margin_s:
+            return None
+    return clock
 
 
 def _strongest(instants: Sequence[float], period_s: float) -> list[SensorClock]:

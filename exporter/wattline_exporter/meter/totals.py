@@ -120,18 +120,42 @@ def poll_time_s(item: MeteredPoll) -> float:
     return item.poll.after_s
 
 
+class CounterChange(NamedTuple):
+    """Polls with a trusted value between which the counter changed: the last one with the old
+    value, and the first one with the new value.
+    """
+
+    before: MeteredPoll
+    after: MeteredPoll
+
+
 class RecentPolls(deque[MeteredPoll]):
     """Latest polls of a device, oldest first."""
 
-    _is_complete = True
-    """False once polls were discarded."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: deque[CounterChange] = deque()
+        """Changes of the counter among the polls, oldest first."""
+        self.counted: MeteredPoll | None = None
+        """Latest poll with a trusted value of the counter."""
+        self._is_complete = True
+        """False once polls were discarded."""
 
     def append(self, item: MeteredPoll) -> None:
         """Add a poll, and discard those that are too old."""
+        if item.counted_j is not None:
+            before = self.counted
+            if before is not None and before.poll.counter_j != item.poll.counter_j:
+                self.changes.append(CounterChange(before, item))
+            self.counted = item
         deque.append(self, item)
-        while len(self) > KEPT_POLLS and self[1].poll.after_s < item.poll.after_s - KEPT_S:
+        oldest_s = item.poll.after_s - KEPT_S
+        while len(self) > KEPT_POLLS and self[1].poll.after_s < oldest_s:
             self.popleft()
             self._is_complete = False
+        first_s = self[0].poll.after_s
+        while self.changes and self.changes[0].after.poll.after_s <= first_s:
+            self.changes.popleft()
 
     def totals_before(self, t_s: float) -> MeterTotals:
         """Return the totals of the last poll at or before `t_s`, else of the first one."""

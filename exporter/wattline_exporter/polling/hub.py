@@ -62,11 +62,12 @@ class PollingDemand(NamedTuple):
     has_runs: bool = False
     discovers_gpus: bool = False
 
-    def order(self, burst_s: float = 0.0) -> SamplingOrder:
+    def order(self, burst_s: float = 0.0, *, locates_updates: bool = True) -> SamplingOrder:
         processes_s = PROCESSES_SHARED_S if self.has_runs else PROCESSES_IDLE_S
         return SamplingOrder(
             period_s=FAST_S if self.has_runs else SLOW_S,
             burst_s=burst_s,
+            locates_updates=locates_updates,
             processes_every_s=PROCESSES_DISCOVERING_S if self.discovers_gpus else processes_s,
         )
 
@@ -117,7 +118,16 @@ class SensorHub(Service):
         self._order = demand.order()
         self.live.energy.set_period(self._order.period_s)
         if self._worker:
-            self._worker.send(demand.order(burst_s))
+            locates_updates = not self._shows_updates()
+            self._worker.send(demand.order(burst_s, locates_updates=locates_updates))
+
+    def _shows_updates(self) -> bool:
+        """Return True if the polls so far show when the counters of all GPUs change."""
+        meters = self.live.energy.meters
+        gpus = [gpu.device for gpu in self.live.gpus.values() if gpu.up]
+        return bool(gpus) and all(
+            device in meters and meters[device].shows_updates for device in gpus
+        )
 
     # -- updates
 

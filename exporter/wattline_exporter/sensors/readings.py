@@ -239,10 +239,14 @@ ReadingKey = tuple[str, tuple[str, ...]]
 
 
 class SamplingOrder(WorkerMessage, frozen=True):
-    """Polling rates that the daemon wants. For `burst_s` the worker polls as fast as useful."""
+    """Polling rates that the daemon wants. For `burst_s` the worker sends its polls at once and
+    lists the processes often. With `locates_updates` it also polls as fast as useful, to find out
+    when the sensors update.
+    """
 
     period_s: float = 1.0
     burst_s: float = 0.0
+    locates_updates: bool = True
     processes_every_s: float = 5.0
 
 

@@ -14,7 +14,7 @@ from wattline_exporter.meter.interpolation import (
     counter_points,
 )
 from wattline_exporter.meter.sensor_clock import SensorClock
-from wattline_exporter.meter.totals import MeteredPoll, MeterTotals
+from wattline_exporter.meter.totals import MeteredPoll, MeterTotals, RecentPolls
 from wattline_exporter.sensors.readings import Device, Poll
 
 POWERS = st.lists(st.tuples(st.floats(0.02, 0.3), st.floats(50.0, 700.0)), min_size=4, max_size=40)
@@ -141,10 +141,10 @@ def metered_polls(*times):
     polls = [
         Poll(device, t, t + 0.0001, counter_j=value) for t, value in zip(times, joules, strict=True)
     ]
-    return [
-        MeteredPoll(poll, MeterTotals(energy_j=poll.counter_j), None, poll.counter_j)
-        for poll in polls
-    ]
+    recent = RecentPolls()
+    for poll in polls:
+        recent.append(MeteredPoll(poll, MeterTotals(poll.counter_j), None, poll.counter_j))
+    return recent
 
 
 EARLY_CLOCK = SensorClock(phase_s=0.0, period_s=0.1, slack_s=0.005)
@@ -178,6 +178,31 @@ def test_counter_point_at_an_update_without_later_polls_covers_both():
 
     assert (first.t_s, first.slack_s) == (pytest.approx(0.6), pytest.approx(0.005))
     assert abs(last.t_s - 0.903) <= last.slack_s <= 0.106
+
+
+def test_counter_points_first_trusted_value_counts_as_a_change():
+    """Power gave 200 J up to the poll at 1 s. The counter's first value is from the one at 1.05 s,
+    and the next one from that at 1.15 s. Without a clock, an update lies between two polls.
+    """
+    recent = RecentPolls()
+    for t_s, joules, counted_j in ((1.0, 200.0, None), (1.05, 210.0, 210.0), (1.15, 240.0, 240.0)):
+        poll = Poll(Device("gpu", "GPU-0"), t_s, t_s, counter_j=counted_j)
+        recent.append(MeteredPoll(poll, MeterTotals(joules), None, counted_j))
+
+    points = counter_points(recent, None, 0.1)
+    assert [point.joules for point in points] == [200.0, 210.0, 240.0]
+    assert [point.t_s for point in points] == pytest.approx([1.0, 1.025, 1.1])
+    assert [point.slack_s for point in points] == pytest.approx([0.1, 0.025, 0.05])
+
+
+def test_counter_points_of_discarded_polls_are_left_out():
+    """The polls of 12 s are kept, with the one before: 12 / 0.11 + 2 = 111. Each has a change."""
+    recent = metered_polls(*(0.01 + 0.11 * k for k in range(200)))
+
+    points = counter_points(recent, None, 0.1)
+    assert len(recent) == 111
+    assert len(points) == 111
+    assert points[0].t_s == recent[0].poll.after_s
 
 
 def test_counter_point_of_first_poll_at_update_is_decided_by_later_polls():

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattline_exporter.meter.sensor_clock import SensorClock, fit_sensor_clock
+from wattline_exporter.meter.sensor_clock import (
+    CounterClockTracker,
+    SensorClock,
+    fit_sensor_clock,
+)
+from wattline_exporter.sensors.readings import Device, Poll
 
 
 def observed_changes(period_s, phase_s, polls):
@@ -131,3 +136,67 @@ def test_clock_before_and_nearest_update():
     assert clock.before(1.12) == pytest.approx(1.03)
     assert clock.before(1.131) == pytest.approx(1.13)
     assert clock.nearest(1.09) == pytest.approx(1.13)
+
+
+def tracker_of(polls, period_s=0.1):
+    """Return a tracker that was told the changes of a counter, and the time of the last poll."""
+    tracker = CounterClockTracker()
+    device = Device("gpu", "GPU-0")
+    for a, b in observed_changes(period_s, 0.0, polls):
+        tracker.note_change(Poll(device, a, a), Poll(device, b, b))
+    return tracker, polls[-1]
+
+
+def steady_polls(seconds):
+    return poll_times(0.047, seconds, random.Random(7))
+
+
+def test_counter_clock_is_complete_after_30_s_of_steady_polls():
+    tracker, now_s = tracker_of(steady_polls(31.0))
+    assert tracker.at(now_s) is not None
+    assert tracker.is_complete(0.047)
+
+    tracker, now_s = tracker_of(steady_polls(22.0))  # 22 of 30 s, less than 0.8
+    assert tracker.at(now_s) is not None
+    assert not tracker.is_complete(0.047)
+
+
+def test_counter_clock_changes_of_long_ago_do_not_make_it_complete():
+    tracker, now_s = tracker_of(steady_polls(31.0))
+    assert tracker.at(now_s + 8.0) is not None  # with the changes of 22 s
+    assert not tracker.is_complete(0.047)
+    assert tracker.at(now_s + 40.0) is None
+
+
+def test_counter_clock_of_updates_faster_than_two_polls_is_never_complete():
+    rng = random.Random(3)
+    polls = poll_times(0.013, 40.0, rng)
+    tracker, now_s = tracker_of(polls, period_s=0.06)
+
+    assert tracker.at(now_s).period_s == pytest.approx(0.06, abs=1e-4)
+    assert tracker.is_complete(0.013)
+    assert not tracker.is_complete(0.047)
+
+
+def bursty_polls(seconds, rng):
+    """Return polls each 47 ms, and each 13 ms for 0.6 s of every 2 s."""
+    times = [1_000.0]
+    while times[-1] < 1_000.0 + seconds:
+        every_s = 0.013 if times[-1] % 2.0 < 0.6 else 0.047
+        times.append(times[-1] + every_s + rng.uniform(0, 0.001))
+    return times
+
+
+def test_counter_clock_of_30_s_is_as_exact_as_that_of_12_s_with_bursts():
+    """The slack is that of the mean over 20 series of polls."""
+    steady_s = bursty_s = 0.0
+    for seed in range(20):
+        rng = random.Random(seed)
+        phase_s = rng.uniform(0, 0.1)
+        polls = poll_times(0.047, 30.0, rng)
+        steady_s += fit_sensor_clock(observed_changes(0.1, phase_s, polls)).slack_s / 20
+        polls = bursty_polls(12.0, rng)
+        bursty_s += fit_sensor_clock(observed_changes(0.1, phase_s, polls)).slack_s / 20
+
+    assert steady_s < bursty_s
+    assert steady_s == pytest.approx(0.0006, abs=0.0001)

@@ -4,9 +4,15 @@ import asyncio
 from collections.abc import Iterator
 
 from wattline_exporter.polling.health import GpuHealth
-from wattline_exporter.polling.hub import PolledSource, SensorHub
+from wattline_exporter.polling.hub import (
+    BURST_S,
+    PolledSource,
+    PollingDemand,
+    SensorHub,
+)
 from wattline_exporter.polling.live_state import LiveState
-from wattline_exporter.sensors.readings import Batch, Device, GpuInfo, Poll
+from wattline_exporter.sensors.nvml.schedule import FAST_S
+from wattline_exporter.sensors.readings import Batch, Device, GpuInfo, Poll, SamplingOrder
 
 GPU = Device("gpu", "GPU-0")
 END_S = 100.0
@@ -61,3 +67,60 @@ def test_read_cpu_energy_soon_repeats_no_read_that_is_under_way() -> None:
     asyncio.run(read())
 
     assert source.reads == 2
+
+
+class Worker:
+    """Worker that keeps its orders."""
+
+    restarts = 0
+
+    def __init__(self) -> None:
+        self.orders: list[SamplingOrder] = []
+
+    def send(self, order: SamplingOrder) -> None:
+        self.orders.append(order)
+
+    async def run(self) -> None:
+        pass
+
+
+def push_fast_polls(live: LiveState, seconds: float, *, counts: bool = True) -> None:
+    """Push polls each 47 ms of a GPU at 300 W, whose counter is updated each 0.1 s, and take a
+    mark, as the begin of a run does.
+    """
+    for number in range(int(seconds / FAST_S)):
+        t_s = END_S + number * FAST_S
+        counter_j = 30.0 * int((t_s - 0.003) / 0.1) if counts else None
+        live.energy.push([Poll(GPU, t_s, t_s + 0.0002, counter_j, 300.0)])
+    live.energy.meters[GPU].mark(t_s)
+
+
+def test_wait_for_update_polls_in_a_burst_until_the_updates_are_known() -> None:
+    live = LiveState()
+    live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, END_S)
+    worker = Worker()
+    hub = SensorHub(live, [], worker)
+    demand = PollingDemand(has_runs=True)
+
+    asyncio.run(hub.wait_for_update(demand))
+    assert worker.orders[-1] == demand.order(BURST_S)
+    assert worker.orders[-1].locates_updates
+
+    push_fast_polls(live, 20.0)
+    asyncio.run(hub.wait_for_update(demand))
+    assert worker.orders[-1].locates_updates
+
+    push_fast_polls(live, 31.0)
+    asyncio.run(hub.wait_for_update(demand))
+    assert worker.orders[-1] == demand.order(BURST_S, locates_updates=False)
+
+
+def test_wait_for_update_polls_in_a_burst_while_a_gpu_has_no_counter() -> None:
+    live = LiveState()
+    live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, END_S)
+    worker = Worker()
+    hub = SensorHub(live, [], worker)
+    push_fast_polls(live, 31.0, counts=False)
+
+    asyncio.run(hub.wait_for_update(PollingDemand(has_runs=True)))
+    assert worker.orders[-1].locates_updates

@@ -198,15 +198,13 @@ class PollingThreads:
                 self._assign(gpu)
 
     def _round(self, thread: _PollingThread, gpus: list[PolledGpu]) -> None:
-        """Poll each GPU and read the other values that are due; at a fast rate only of the most
-        overdue GPU.
-        """
+        """Poll each GPU, and read the other values of the most overdue GPUs."""
         for gpu in gpus:
             self._call_driver(thread, gpu, self._poll)
         now, every_s = boottime(), self._schedule.processes_every_s
         overdue = [(late_s, gpu) for gpu in gpus if (late_s := gpu.overdue_s(now, every_s)) >= 0]
         due = [gpu for _, gpu in sorted(overdue, key=lambda item: -item[0])]
-        for gpu in due if self._schedule.period_s >= READINGS_EVERY_S else due[:1]:
+        for gpu in due[: self._schedule.reads_a_round()]:
             self._call_driver(thread, gpu, self._read)
 
     def _poll(self, gpu: PolledGpu) -> None:

@@ -14,6 +14,7 @@ It does not divide the sensor's 100 ms, so that the times of its updates become 
 millisecond.
 """
 BURST_PERIOD_S = 0.013
+"""Polling period in a burst that locates the updates of the sensors."""
 BURST_PROCESSES_S = 0.2
 """Time between two lists of processes in a burst: a run that starts has the load of its processes
 from its start on.
@@ -37,6 +38,7 @@ class SamplingSchedule:
         self.period_s = first.period_s
         self._processes_every_s = first.processes_every_s
         self._burst_until_s = boottime() + first.burst_s
+        self._locates_updates = first.locates_updates
         self._changed = threading.Condition()
 
     def follow(self, order: SamplingOrder) -> None:
@@ -44,18 +46,41 @@ class SamplingSchedule:
             self.period_s = order.period_s
             self._processes_every_s = order.processes_every_s
             self._burst_until_s = boottime() + order.burst_s
+            self._locates_updates = order.locates_updates
             self._changed.notify_all()
 
     @property
+    def is_burst(self) -> bool:
+        return boottime() < self._burst_until_s
+
+    @property
     def processes_every_s(self) -> float:
-        is_burst = boottime() < self._burst_until_s
         return (
-            min(self._processes_every_s, BURST_PROCESSES_S) if is_burst else self._processes_every_s
+            min(self._processes_every_s, BURST_PROCESSES_S)
+            if self.is_burst
+            else self._processes_every_s
         )
+
+    def reads_a_round(self) -> int | None:
+        """Return the number of GPUs of which a round of polls reads other values, too; None for
+        all, at a slow rate.
+
+        At a fast rate it is one, so that the polls are not late. A burst reads as many in a time
+        as if it polled each BURST_PERIOD_S.
+        """
+        if self.period_s > SHORT_WAIT_S:
+            return None
+        return round(self.round_s() / BURST_PERIOD_S) if self.is_burst else 1
+
+    def round_s(self, at_most_s: float | None = None) -> float:
+        """Return the time between two rounds of polls."""
+        if self.is_burst and self._locates_updates:
+            return BURST_PERIOD_S
+        return self.period_s if at_most_s is None else min(self.period_s, at_most_s)
 
     def coalesce_s(self) -> float:
         """Return how long an item waits for others that go into the same message."""
-        steady = self.period_s < SHORT_WAIT_S and boottime() > self._burst_until_s
+        steady = self.period_s < SHORT_WAIT_S and not self.is_burst
         return COALESCE_STEADY_S if steady else COALESCE_S
 
     def pause(self, seconds: float) -> bool:
@@ -71,9 +96,7 @@ class SamplingSchedule:
         wait early.
         """
         now = boottime()
-        period_s = self.period_s if at_most_s is None else min(self.period_s, at_most_s)
-        if now < self._burst_until_s:
-            period_s = BURST_PERIOD_S
+        period_s = self.round_s(at_most_s)
         wait_s = period_s - (now - offset_s) % period_s
         if wait_s < SHORT_WAIT_S:
             time.sleep(wait_s)
