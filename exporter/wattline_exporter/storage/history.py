@@ -173,11 +173,14 @@ class History:
             self._to_move_ms += step_ms
 
     def _ended_series(self, ended: Mapping[str, Iterable[Reading]]) -> dict[str, EndedSeries]:
-        """Return the series of the ended runs, found once for each run."""
+        """Return the series of the ended runs, found once for each run. Most are known from the
+        time before its end, and are no longer needed there.
+        """
         self._ended = {
             run_id: self._ended.get(run_id)
             or EndedSeries(
-                array("q", [self._find(reading) for reading in readings]), _values(readings)
+                array("q", [self._ids.pop(_key(each), 0) or self._find(each) for each in readings]),
+                _values(readings),
             )
             for run_id, readings in ended.items()
         }
@@ -193,7 +196,7 @@ class History:
             self._ids.clear()
         ids = []
         for reading in readings:
-            series = (reading.metric.name, reading.labels, reading.extra)
+            series = _key(reading)
             series_id = self._ids.get(series)
             if series_id is None:
                 series_id = self._ids[series] = self._find(reading)
@@ -281,6 +284,10 @@ class History:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _key(reading: Reading) -> SeriesKey:
+    return reading.metric.name, reading.labels, reading.extra
 
 
 def _values(readings: Iterable[Reading]) -> array[float]:

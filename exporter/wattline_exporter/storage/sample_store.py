@@ -14,6 +14,11 @@ EPOCH_MS = 3_600_000
 """Length of an epoch, which limits the rows that a reader of one moment has to search."""
 _MAX_TEMPLATES = 10_000
 _RENAMES = "ALTER TABLE samples RENAME TO changed; ALTER TABLE series RENAME TO label_template"
+_PLAIN_RUN = f"""
+SELECT 1 FROM label_template
+WHERE labels LIKE '%"run_id":%' AND labels NOT LIKE '%"run_id":"{RUN_PLACEHOLDER}"%' LIMIT 1
+"""
+"""Finds a series of a run that has a template of its own, as a program for plain tables writes."""
 _FORMER_SERIES = "INSERT INTO stored_series SELECT id, id, 0 FROM label_template"
 
 
@@ -69,6 +74,7 @@ class SeriesIds:
         self._new_templates: dict[int, tuple[str, str]] = {}
         self._new_runs: dict[int, str] = {}
         self._new_series: dict[int, tuple[int, int]] = {}
+        self._has_plain_runs = bool(connection.execute(_PLAIN_RUN).fetchone())
 
     def _last_id(self, table: str) -> int:
         return int(
@@ -81,9 +87,8 @@ class SeriesIds:
 
     def find(self, name: str, labels: Mapping[str, str]) -> int:
         """Return the id of a series. Raises sqlite3.Error."""
-        plain = self._find_stored(name, canonical_labels(dict(labels)))
         run_id = labels.get("run_id")
-        if plain is not None or not run_id:
+        if not run_id or self._is_plain(name, labels):
             key = self._template((name, canonical_labels(dict(labels)))), 0
         else:
             key = (
@@ -92,8 +97,13 @@ class SeriesIds:
             )
         return self._series_id(key)
 
+    def _is_plain(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a series of a run has a template of its own, without the run."""
+        if not self._has_plain_runs:
+            return False
+        return self._find_stored(name, canonical_labels(dict(labels))) is not None
+
     def _find_stored(self, name: str, labels: str) -> int | None:
-        """Return the template of a series of an earlier version, which has no run."""
         found = self._connection.execute(
             "SELECT id FROM label_template WHERE name = ? AND labels = ?", (name, labels)
         ).fetchone()
@@ -119,9 +129,11 @@ class SeriesIds:
 
     def _series_id(self, key: tuple[int, int]) -> int:
         if key not in self._series:
-            found = self._connection.execute(
-                "SELECT id FROM stored_series WHERE template = ? AND run = ?", key
-            ).fetchone()
+            found = None
+            if key[1] not in self._new_runs:  # a new run has no series yet
+                found = self._connection.execute(
+                    "SELECT id FROM stored_series WHERE template = ? AND run = ?", key
+                ).fetchone()
             self._series[key] = int(found[0]) if found else self._next("stored_series")
             if not found:
                 self._new_series[self._series[key]] = key

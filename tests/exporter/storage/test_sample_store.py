@@ -208,6 +208,38 @@ def test_file_of_former_version_is_read_and_continued(tmp_path):
     }
 
 
+def test_series_of_a_run_in_plain_tables_is_continued(tmp_path):
+    labels = '{"component":"gpu","device":"GPU-0","run_id":"r-1"}'
+    with closing(sqlite3.connect(tmp_path / contract.HISTORY_FILE)) as connection, connection:
+        connection.executescript(FORMER_SCHEMA)
+        connection.execute(
+            "INSERT INTO series VALUES (8, 'wattline_run_energy_joules_total', ?)", (labels,)
+        )
+    history = History(tmp_path)
+    history.add(NOW, [Reading(RUN_ENERGY, ("r-1", "gpu", "GPU-0"), 5.0)], run_open=True)
+    history.close()
+
+    assert stored_samples(tmp_path)[0, labels] == 5.0
+    with closing(contract.open_read_only(tmp_path / contract.HISTORY_FILE)) as connection:
+        ids = connection.execute("SELECT id FROM series WHERE labels = ?", (labels,)).fetchall()
+    assert ids == [(8,)]
+
+
+def test_series_of_a_run_are_the_same_after_its_end_and_a_restart(tmp_path):
+    reading = Reading(RUN_ENERGY, ("r-1", "gpu", "GPU-0"), 5.0)
+    history = History(tmp_path)
+    history.add(NOW, [reading], run_open=True)
+    history.add(NOW + 1, [], run_open=True, ended=EndedRuns({"r-1": [reading]}))
+    history.close()
+    history = History(tmp_path)
+    history.add(NOW + 2, [reading], run_open=True)
+    history.close()
+
+    assert stored_samples(tmp_path) == {(s, labels_of(reading)): 5.0 for s in (0, 1, 2)}
+    with closing(contract.open_read_only(tmp_path / contract.HISTORY_FILE)) as connection:
+        assert connection.execute("SELECT count(*) FROM series").fetchone() == (1,)
+
+
 def test_former_version_can_read_and_write_the_file(tmp_path):
     history = History(tmp_path)
     history.add(NOW, [power(70.0)], run_open=True)
