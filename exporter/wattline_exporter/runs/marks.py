@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -168,10 +167,10 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
 
 
 def _mark_last_report(run: RunRecord, meters: Meters) -> None:
-    """Take the marks at the last report of a run without processes, while the meters have the polls
-    around it.
+    """Take the marks at the last report since the start of a run without processes, while the
+    meters have the polls around it.
     """
-    known_s = run.last_report.t_s if run.last_report else -math.inf
+    known_s = run.last_report.t_s if run.last_report else run.begin_s
     if not (run.processes or run.cgroup) and run.alive_s > known_s:
         run.last_report = Cut(
             run.alive_s, None, marks=take_marks(run, meters, run.alive_s, run.begin)
@@ -240,8 +239,10 @@ def _end_errors_j(
             meter = meters.get(device)
             most_w = meter.most_w if meter else 0.0
             yield expired_lease_j(run.begin[device], final, run.lease_s, most_w)
-    elif run.last_report and device in run.last_report.marks:
-        yield since_report_j(run.last_report.marks[device], final)
+        return
+    reported = run.last_report.marks if run.last_report else run.begin
+    if device in reported:
+        yield since_report_j(reported[device], final)
 
 
 def _note_uncertain_end(run: RunRecord) -> None:

@@ -173,7 +173,7 @@ class RunRecord:
     exporter; its earliest one is `end_s`.
     """
     last_report: Cut | None = None
-    """Last report of a run without processes, with its marks; None in records of older versions."""
+    """Last report of a run without processes, with its marks; None until one follows the start."""
     login: str = ""
     """Login name of the user of its processes; empty if it is unknown or a label names the owner.
     """

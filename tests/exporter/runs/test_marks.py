@@ -146,7 +146,6 @@ class CountingMeter(DeviceMeter):
 
 def test_settle_takes_marks_once_after_their_polls_and_once_when_final():
     run = run_of(Cut(BEGIN_S, None))
-    run.last_report = Cut(BEGIN_S, None)  # has its mark
     line = CountingMeter(period_s=0.047)
     marked = []
     for age_s in (0.2, 0.7, 1.7, 4.9, 5.7):
