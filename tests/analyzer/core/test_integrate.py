@@ -48,6 +48,29 @@ def test_counter_energy_between_two_scrapes_has_wide_bound():
     assert bound.high - bound.low > 500
 
 
+def test_counter_energy_limits_have_the_counters_slowest_power():
+    """Values up to 10 s old, 200 J in 10 s: at least 200 J / (10 s + 10 s) = 10 W, not 30 W.
+
+    At 4 s at least 3.95 s of 10 W, since a value may be 0.05 s newer than its sample: 39.5 J. At
+    6 s at most 200 J and 440 W for 6 s since a value of 0 s: 2,840 J.
+    """
+    bound = counter_energy(series((0, 0), (10, 200)), 4, 6, BOARD, read_age_s=10)
+
+    assert bound.value == pytest.approx(40.0)
+    assert bound.limits == pytest.approx((0.0, 2_840 - 39.5))
+
+
+def test_counter_energy_limits_have_the_counters_fastest_power():
+    """Values up to 10 s old, 10,000 J in 10 s: at most 10,000 J / (10 s + 10 s) = 500 W, not 440 W.
+
+    At 4 s between 10,000 J less 500 W for 6.05 s, 6,975 J, and 500 W for 14 s, 7,000 J; at 6 s
+    between 7,975 and 8,000 J.
+    """
+    bound = counter_energy(series((0, 0), (10, 10_000)), 4, 6, BOARD, read_age_s=10)
+
+    assert bound.limits == pytest.approx((975.0, 1_025.0))
+
+
 def test_counter_energy_without_samples_is_none():
     assert counter_energy(NO_SAMPLES, 0, 10, BOARD) is None
 
@@ -125,6 +148,7 @@ def test_trapezoid_excludes_gaps():
 
 def test_power_range_ends_10_percent_above_power_limit():
     assert power_range(series((0, 80), (1, 350)), 400) == PowerRange(0, pytest.approx(440))
+    assert power_range(series((0, 80), (1, 500)), 400) == PowerRange(0, 500)
     assert power_range(series((0, 80), (1, 300)), None) == PowerRange(0, 450)
     assert power_range(NO_SAMPLES, 400) == PowerRange(0, pytest.approx(440))
     assert power_range(NO_SAMPLES, None) is None
@@ -136,6 +160,40 @@ def test_idle_power_is_median_of_idle_windows():
     idle_w = idle_power(power, NO_SAMPLES, [(0, 60), (140, 200)])
 
     assert idle_w == Figure(63, 3)
+
+
+@pytest.mark.parametrize(
+    ("deviations_w", "half_width_w"),
+    [
+        # r is below 0: 12 readings. The variance is 12/11 W², and Student's t of 11 is 2.2010:
+        # 2.2010 x 1.253 x √(12/11 / 12)
+        ([-1, 1] * 6, 0.8315),
+        # r = 1/12, and (1 + 3/12) / 12 more: 0.1875, as 12 x 0.8125 / 1.1875 = 8.2105 readings. The
+        # variance is 1.1387 W², and Student's t of 7.2105 is 2.3507: x 1.253 x √(1.1387 / 8.2105)
+        ([-1, -1, 1, 1] * 3, 1.0969),
+        # r = 9/12, and (1 + 27/12) / 12 more: at most 0.95. At least 3 readings: a variance of
+        # 1.5 W², and Student's t of 2 is 4.3027: x 1.253 x √(1.5 / 3)
+        ([-1] * 6 + [1] * 6, 3.8122),
+    ],
+    ids=["independent", "correlated", "steady"],
+)
+def test_idle_power_half_width_is_that_of_the_median(deviations_w, half_width_w):
+    # readings of 60 and 62 W at 3 to 14 s
+    power = series(*((3 + k, 61 + each_w) for k, each_w in enumerate(deviations_w)))
+
+    idle_w = idle_power(power, NO_SAMPLES, [(0, 14)])
+
+    assert idle_w.value == 61
+    assert idle_w.half_width == pytest.approx(half_width_w, abs=0.0001)
+
+
+def test_idle_power_of_two_windows_halves_the_sum_of_squares():
+    # two windows of ± 0.8315 W each: √2 x 0.8315 W / 2
+    power = series(*((t, 60 + 2 * (t % 2)) for t in range(28)))
+
+    idle_w = idle_power(power, NO_SAMPLES, [(-1, 13), (12, 26)])
+
+    assert idle_w == Figure(61, pytest.approx(0.5880, abs=0.0001))
 
 
 @pytest.mark.parametrize(

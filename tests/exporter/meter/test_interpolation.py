@@ -214,8 +214,8 @@ def test_counter_point_of_first_poll_at_update_is_decided_by_later_polls():
 # -- half-widths worked out by hand: 300 J in 1 s, with readings of 200 and 400 W
 
 
-def line(slack_s):
-    return EnergyLine([EnergyPoint(0.0, 0.0, slack_s), EnergyPoint(1.0, 300.0, slack_s)])
+def line(first_slack_s, last_slack_s):
+    return EnergyLine([EnergyPoint(0.0, 0.0, first_slack_s), EnergyPoint(1.0, 300.0, last_slack_s)])
 
 
 @pytest.mark.parametrize(
@@ -223,25 +223,29 @@ def line(slack_s):
     [
         (1.2, 360.0, 40.0 + 4.0),  # 200 W more or less for 0.2 s; the last update to ± 0.01 s
         (1.5, 390.0, 60.0 + 84.0),  # 0.3 s are extrapolated; then up to 400 W for 0.2 s
+        (-0.2, -60.0, 40.0 + 8.0),  # the first update to ± 0.02 s
     ],
 )
 def test_line_beyond_the_points_half_width_has_range_slack_and_rest(t_s, joules, half_width_j):
-    found_j, found_half_j = line(0.01).at(t_s, ShownPower((200.0, 400.0)))
+    # and 2 J for a load that is faster than the window of the readings
+    shown = ShownPower((200.0, 400.0), window_j=2.0)
 
-    assert found_j == pytest.approx(joules)
-    assert found_half_j == pytest.approx(half_width_j)
+    assert line(0.02, 0.01).at(t_s, shown) == pytest.approx((joules, half_width_j + 2.0))
 
 
 @pytest.mark.parametrize(
-    ("slack_s", "half_width_j"),
+    ("slacks_s", "half_width_j"),
     [
-        (0.01, 50.0 + 0.011 * 300.0),  # the mean power of the step, for its slack and 1 ms
-        (0.15, 50.0 + 0.151 * 400.0),  # a long slack: the highest power
+        ((0.01, 0.002), 50.0 + 0.011 * 300.0),  # the mean power for the longer slack and 1 ms
+        ((0.002, 0.01), 50.0 + 0.011 * 300.0),
+        ((0.15, 0.15), 50.0 + 0.151 * 400.0),  # a long slack: the highest power
     ],
 )
-def test_line_between_points_half_width_has_range_and_slack(slack_s, half_width_j):
+def test_line_between_points_half_width_has_range_and_slack(slacks_s, half_width_j):
     # 0.5 s at 200 to 400 W on either side of the middle: 100 to 200 J
-    assert line(slack_s).at(0.5, ShownPower((200.0, 400.0))) == pytest.approx((150.0, half_width_j))
+    found = line(*slacks_s).at(0.5, ShownPower((200.0, 400.0)))
+
+    assert found == pytest.approx((150.0, half_width_j))
 
 
 # -- the load inside an update, of a device between 0 and 700 W

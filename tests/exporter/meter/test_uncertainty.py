@@ -85,6 +85,7 @@ def test_edges_half_widths_of_both_marks_add_up():
 def test_random_half_width_is_1_96_standard_deviations_of_the_difference():
     # the variance grows from 44 to 144 J²: a standard deviation of 10 J
     assert random_j(mark(variance_j2=44.0), mark(variance_j2=144.0)) == pytest.approx(19.6)
+    assert random_j(mark(variance_j2=44.0), mark(variance_j2=43.5)) == 0.0
 
 
 def test_unmeasured_share_energy_above_half_the_limit_may_be_absent():
@@ -112,19 +113,30 @@ def test_unseen_energy_since_the_first_mark_counts_in_full():
 
 def test_energy_between_half_width_is_the_sum_of_four_contributions():
     # 3 + 4 J of the edges, 19.6 J of a variance of 100 J², 10 % of 1,000 J, and 75 J unseen
-    begin = mark(0.0, 3.0)
+    begin = mark(500.0, 3.0, integrated_j=300.0, covered_s=8.0, resets=1)
     end = mark(
-        1_000.0,
+        1_500.0,
         4.0,
         variance_j2=100.0,
-        covered_s=2.0,
+        integrated_j=900.0,
+        covered_s=10.0,
+        resets=3,
         unseen_ratio=0.1,
         most_w=700.0,
         unseen_j=75.0,
     )
 
-    assert energy_between(begin, end).joules == 1_000.0
-    assert energy_between(begin, end).half_width_j == pytest.approx(7.0 + 19.6 + 100.0 + 75.0)
+    found = energy_between(begin, end)
+
+    assert found.half_width_j == pytest.approx(7.0 + 19.6 + 100.0 + 75.0)
+    assert (found.joules, found.integrated_j) == (1_000.0, 600.0)
+    assert (found.covered_s, found.resets) == (2.0, 2)
+
+
+def test_energy_between_marks_that_fall_is_zero():
+    found = energy_between(mark(500.0, integrated_j=300.0), mark(499.5, integrated_j=299.5))
+
+    assert (found.joules, found.integrated_j) == (0.0, 0.0)
 
 
 def test_step_variance_is_that_of_a_uniform_error():

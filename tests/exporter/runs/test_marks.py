@@ -2,11 +2,13 @@
 
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from wattline_exporter.meter.meter import DeviceMeter
-from wattline_exporter.meter.uncertainty import energy_between
+from wattline_exporter.meter.totals import LastPoll, MeterTotals
+from wattline_exporter.meter.uncertainty import DoubtfulWindow, EnergyMark, energy_between
 from wattline_exporter.runs import marks as run_marks
 from wattline_exporter.runs.run_record import Cut, RunRecord
 from wattline_exporter.sensors.readings import Device, Poll, Slot
@@ -196,3 +198,67 @@ def test_phase_work_repeated_totals_never_decrease_it():
         done.append(run.phase_work["train"]["flop"])
 
     assert done == sorted(done)
+
+
+# -- half-widths worked out by hand
+
+
+@pytest.mark.parametrize(("peak_w", "half_width_j"), [(800.0, 8_083.0), (600.0, 7_073.0)])
+def test_marks_of_totals_half_width_is_the_highest_power_since_the_poll(peak_w, half_width_j):
+    # 10.1 s since 99.9 s at the limit of 700 W or at a peak of 800 W, and 3 J pending
+    totals = {GPU: MeterTotals(energy_j=5_000.0, peak_w=peak_w)}
+    polls = {GPU: LastPoll(100.0, 700.0, 99.9, 3.0)}
+
+    mark = run_marks.marks_of_totals(totals, polls)(110.0)[GPU]
+
+    assert mark.joules == 5_000.0
+    assert mark.half_width_j == pytest.approx(half_width_j)
+
+
+def ended_at_300_w(line, **fields):
+    """Return a run without processes whose last report was at 104 s and that ended at 110 s."""
+    run = run_of(Cut(BEGIN_S, None))
+    run.alive_s = 104.0
+    run_marks.settle(run, {GPU: line}, BEGIN_S + 6)
+    run.end_s, run.ended_at, run.outcome = END_S, 1_790_000_010.0, "ok"
+    for name, value in fields.items():
+        setattr(run, name, value)
+    run_marks.finish(run, {GPU: line})
+    return run
+
+
+def test_finish_uncertain_end_half_width_is_the_energy_until_the_latest_end():
+    # 2 s at 300 W, and the half-width of the mark at 112 s
+    line = line_until(116.0)
+
+    run = ended_at_300_w(line, end_until_s=112.0)
+
+    half_width_j = 600.0 + line.mark(112.0).half_width_j
+    assert run.final[GPU].half_width_j == pytest.approx(half_width_j, abs=0.01)
+
+
+def test_finish_expired_lease_half_width_is_the_energy_since_the_last_report():
+    # 6 s at 300 W, and the half-width of the mark at 104 s
+    line = line_until(116.0)
+    reported_half_j = line_until(107.0).mark(104.0).half_width_j
+
+    run = ended_at_300_w(line, lease_until_s=END_S)
+
+    assert run.final[GPU].half_width_j == pytest.approx(1_800.0 + reported_half_j, abs=0.01)
+
+
+def test_late_doubt_adds_to_the_half_width_of_the_last_mark():
+    # ± 5 J at the end, and doubts of 40 and 20 J about windows that began before it
+    windows = [DoubtfulWindow(105.0, 109.0, 40.0, 111.0), DoubtfulWindow(109.0, 112.0, 20.0, 111.0)]
+    comparison = SimpleNamespace(detected=lambda after_s, until_s: windows)
+    run = run_of()
+    run.begin = {GPU: EnergyMark(0.0, 1.0, 0.0, 0.0, 0.0, 0)}
+    run.final = {GPU: EnergyMark(3_000.0, 5.0, 0.0, 0.0, 10.0, 0)}
+    run.end_s = END_S
+    doubts = run_marks.LateDoubts()
+    doubts.watch(run, END_S)
+
+    meters = {GPU: SimpleNamespace(comparison=comparison, has_counter=True)}
+
+    assert doubts.check(run, meters, END_S + 1.0)
+    assert run.final[GPU].half_width_j == 65.0

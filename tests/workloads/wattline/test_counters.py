@@ -47,13 +47,15 @@ def test_counter_step_increase_of_most_is_the_largest_plausible():
 
 
 def test_counter_step_fall_by_more_than_range_is_none():
-    # a counter of 1,000 J cannot fall by 1,500 J
-    assert counter_step(1_600.0, 100.0, 1_000.0, 8_000.0) is None
+    # a counter of 1,000 J cannot fall by 1,000.5 J
+    assert counter_step(1_100.5, 100.0, 1_000.0, 8_000.0) is None
+    assert counter_step(1_100.0, 100.0, 1_000.0, 8_000.0) == 0.0
 
 
-@pytest.mark.parametrize("now", [-1.0, math.nan])
+@pytest.mark.parametrize("now", [-0.5, math.nan])
 def test_counter_step_negative_or_nan_value_is_none(now):
     assert counter_step(5.0, now) is None
+    assert counter_step(5.0, now, 1_000.0) is None
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(1, 1e6))
@@ -74,6 +76,11 @@ def test_further_wraps_none_fit_below_the_range():
 def test_further_wraps_up_to_the_possible_amount():
     # 1,000 W for an hour are 3,600,000 J, of which 100,000 J were added
     assert further_wraps(XEON_J, 3_600_000.0, 100_000.0) == 3_500_000.0
+
+
+@pytest.mark.parametrize("added_j", [1_500.0, 1_600.0])
+def test_further_wraps_none_fit_beside_all_of_the_possible_amount(added_j):
+    assert further_wraps(1_000.0, 1_500.0, added_j) == 0.0
 
 
 def test_counter_total_adds_values_after_restarts():
@@ -107,6 +114,7 @@ def test_limits_rise_counts_also_above_the_highest_rate():
     limits = CounterLimits(most_rate=100.0, age_s=1.0)
 
     assert limits.step(1_000.0, 9_000.0, 10.0) == ("rise", 8_000.0)
+    assert limits.step(1_000.0, 1_000.0, 10.0) == ("rise", 0.0)
 
 
 def test_limits_fall_is_a_wrap_where_the_rate_permits_it():
@@ -127,6 +135,14 @@ def test_limits_value_reachable_from_zero_is_a_restart():
 
     assert limits.step(50_000.0, 1_100.0, 1.0) == ("restart", 1_100.0)
     assert limits.step(50_000.0, 1_101.0, 1.0) == LATE
+
+
+def test_limits_values_have_no_age_by_default():
+    # 440 W × 1 s = 440 J
+    limits = CounterLimits(most_rate=440.0)
+
+    assert limits.step(50_000.0, 440.0, 1.0) == ("restart", 440.0)
+    assert limits.step(50_000.0, 441.0, 1.0) == LATE
 
 
 def test_limits_fall_to_7_8_is_no_restart():

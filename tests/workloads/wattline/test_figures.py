@@ -75,7 +75,7 @@ def test_unknown_figure_has_no_number_and_no_limits() -> None:
 def test_limits_cover_random_error_and_rest() -> None:
     assert Figure(312.0, 4.0).limits == (308.0, 316.0)
     assert Figure(312.0, 4.0, bias=(-50.0, 50.0)).limits == (308.0, 316.0)
-    assert Figure(312.0, 4.0, rest=(0.0, 30.0), reason="gap").limits == (308.0, 346.0)
+    assert Figure(312.0, 4.0, rest=(-20.0, 30.0), reason="gap").limits == (288.0, 346.0)
     assert Figure(3_480.0, skewed=(3_010.0, 3_950.0)).limits == (3_010.0, 3_950.0)
     assert (Figure(312.0, 4.0).low, Figure(312.0, 4.0).high) == (308.0, 316.0)
 
