@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: release release-test demo test pytest lint types layers simulate metamorphic bench exam faults calibrate gpu docs metrics format venv servers clean
+.PHONY: release release-test demo test pytest lint types layers simulate metamorphic bench exam faults calibrate mutants gpu docs metrics format venv servers clean
 
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
@@ -53,6 +53,9 @@ calibrate: .venv/test.stamp ## measure the coverage of all intervals, their marg
 	$(BIN)/python -m tests.laboratory.waves --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.laboratory.wave_figures --seed $(or $(SEED),1)
 
+mutants: .venv/mutants.stamp ## change operators and numbers one at a time, and name changes that no nearby test detects: MODULE=NAME, AGAIN=1 for these alone
+	@$(BIN)/python -m tests.mutants $(MODULE) $(if $(AGAIN),--again)
+
 gpu: .venv/test.stamp ## measure a real GPU; writes tests/gpu/results/
 	$(BIN)/python -m pytest -m gpu -s
 
@@ -94,6 +97,10 @@ venv: .venv/run.stamp
 
 .venv/test.stamp: .venv/run.stamp
 	@deploy/install.sh .venv --group lint --group test --group torch
+	@touch $@
+
+.venv/mutants.stamp: .venv/test.stamp
+	@deploy/install.sh .venv --group mutants
 	@touch $@
 
 .venv/compiled.stamp: .venv/test.stamp
