@@ -201,7 +201,8 @@ class _RunUse:
 
     part: RunReadings
     run: Run
-    labels: Mapping[str, str]
+    keys: Keys
+    """Its keys, without the model of a GPU."""
     joules: Mapping[tuple[str, str], float]
     """Attributed energy in the window, by component and device."""
     is_active: bool
@@ -290,7 +291,10 @@ class _Sums:
 
     def _row(self, keys: Keys) -> UsageRow:
         named = tuple(key or NO_LABEL for key in keys)
-        return self._rows.setdefault(named, UsageRow(named))
+        row = self._rows.get(named)
+        if row is None:
+            row = self._rows[named] = UsageRow(named)
+        return row
 
     def _model(self, node: str, uuid: str) -> str:
         return self._facts.models.get((node, uuid), "")
@@ -301,17 +305,15 @@ class _Sums:
 
     def _run_keys(self, use: _RunUse, component: str = "", device: str = "") -> Keys:
         """Return the keys of a run, or of its part on one GPU."""
-        return tuple(self._run_key(key, use, component, device) for key in self._by)
-
-    def _run_key(self, key: str, use: _RunUse, component: str, device: str) -> str:
-        if key == NODE:
-            return use.part.node
-        if key == GPU_MODEL:
-            if component == "gpu":
-                return self._model(use.part.node, device)
+        if GPU_MODEL not in self._by:
+            return use.keys
+        if component == "gpu":
+            model = self._model(use.part.node, device)
+        else:
             models = [self._model(use.part.node, gpu.uuid) for gpu in use.run.gpus]
-            return max(models, default="")
-        return use.labels.get(key, "")
+            model = max(models, default="")
+        named = zip(self._by, use.keys, strict=True)
+        return tuple(model if name == GPU_MODEL else text for name, text in named)
 
     def _labels(self, run: Run, part: RunReadings) -> dict[str, str]:
         labels = {**run.labels, WORKLOAD: run.workload}
@@ -359,7 +361,9 @@ class _Sums:
                     device = row.labels["component"], row.labels["device"]
                     joules[device] = row.value - before_j
         is_over = run.ended_at is not None and run.ended_at < self._request.start_s
-        return _RunUse(part, run, self._labels(run, part), joules, not is_over)
+        texts = {**self._labels(run, part), NODE: part.node, GPU_MODEL: ""}
+        keys = tuple(texts.get(key, "") for key in self._by)
+        return _RunUse(part, run, keys, joules, not is_over)
 
     def _add_run_energy(self) -> None:
         for use in self._runs:

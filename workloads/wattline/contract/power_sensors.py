@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 IDLE_LEVEL_RATIO = 0.05
 """Width of the lowest level of power, whose mean is the idle power, as a ratio to its lowest 10 s.
@@ -74,6 +75,7 @@ UNKNOWN_BAND = SystematicBand(
 )
 
 
+@lru_cache(maxsize=256)
 def find_power_sensor(name: str, architecture: str) -> PowerSensor | None:
     """Return the sensor of a GPU by its name and architecture; None where it was not metered.
 
