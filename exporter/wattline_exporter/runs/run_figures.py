@@ -17,7 +17,7 @@ from wattline.contract.run import (
     RunPhase,
     sensor_limits_j,
 )
-from wattline.contract.work import is_shared
+from wattline.contract.work import SHARE_POLICY, is_shared
 from wattline.figures import Figure, sum_of_one_job, unknown
 from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.meter.uncertainty import MeasuredEnergy, energy_between, energy_so_far
@@ -111,6 +111,10 @@ def _devices(
             continue
         energy = energies[device]
         observed_s = _observed_s(run, meters.get(device), now_s)
+        before_use_j = run.before_use_j(device)
+        shares_j: dict[str, float] = {}
+        if device in run.attributed_j:
+            shares_j[SHARE_POLICY] = run.attributed_j[device] - before_use_j
         is_divided = device in run.attributed_j and _is_shared(run, device, energy)
         yield RunDevice(
             component=COMPONENTS[component],
@@ -124,8 +128,9 @@ def _devices(
                 covered_ratio=_ratio(energy.covered_s, observed_s),
             ),
             attributed_j=run.attributed_j[device] if is_divided else None,
-            before_use_j=run.before_use_j(device),
+            before_use_j=before_use_j,
             integrated_j=energy.integrated_j if device.kind == "gpu" else None,
+            shares_j=shares_j,
         )
 
 

@@ -123,6 +123,7 @@ class RunJson(TypedDict):
     energy_before_use_joules: dict[str, dict[str, float]]
     energy_per_unit: list[UnitEnergyJson]
     simulation: str | None
+    attributed_counter_joules: NotRequired[dict[str, dict[str, float]]]
     energy_state: NotRequired[dict[str, dict[str, str]]]
     energy_reason: NotRequired[dict[str, dict[str, str]]]
     energy_rest_limits_joules: NotRequired[dict[str, dict[str, list[float | None]]]]
@@ -148,7 +149,7 @@ class RunDevice:
     """Instance of the exporter that measured the device; empty where only one is known."""
     shares_j: Mapping[str, float] = field(default_factory=dict)
     """Counters of the run's share by policy, without `before_use_j`, also of a device that nothing
-    else used; the run API has `attributed_j` only.
+    else used; the run API has that of policy idle_shared, of ended runs.
     """
 
     @property
@@ -484,6 +485,13 @@ class Run:
             "energy_per_unit": [one.to_json() for one in self.energy_per_unit()],
             "simulation": self.simulation,
         }
+        counters_j = _by_component(
+            (device, device.shares_j[SHARE_POLICY])
+            for device in self.devices
+            if SHARE_POLICY in device.shares_j
+        )
+        if counters_j:
+            document["attributed_counter_joules"] = counters_j
         for device in self.devices:
             for key, value in _figure_fields(device.energy_j):
                 if key == "energy_covered_ratio":  # `covered_ratio` has it
@@ -1029,6 +1037,7 @@ def _parse_devices(fields: _Fields) -> Iterator[RunDevice]:
     covered_ratios = fields.nested("covered_ratio")
     attributed = fields.nested("attributed_energy_joules")
     before_use = fields.nested("energy_before_use_joules")
+    counters = fields.nested("attributed_counter_joules")
     integrated_j = fields.amounts("integrated_energy_joules")
     for component, devices in energies["energy_joules"].items():
         if component not in COMPONENTS:
@@ -1037,7 +1046,11 @@ def _parse_devices(fields: _Fields) -> Iterator[RunDevice]:
         by_key["energy_covered_ratio"] = covered_ratios.get(component, {})
         shares = as_amounts(f"attributed_energy_joules.{component}", attributed.get(component, {}))
         unused = as_amounts(f"energy_before_use_joules.{component}", before_use.get(component, {}))
+        counters_j = as_amounts(
+            f"attributed_counter_joules.{component}", counters.get(component, {})
+        )
         for device_id in devices:
+            is_counted = device_id in counters_j
             yield RunDevice(
                 component=component,
                 device_id=device_id,
@@ -1045,6 +1058,7 @@ def _parse_devices(fields: _Fields) -> Iterator[RunDevice]:
                 attributed_j=shares.get(device_id),
                 before_use_j=unused.get(device_id, 0.0),
                 integrated_j=integrated_j.get(device_id) if component == "gpu" else None,
+                shares_j={SHARE_POLICY: counters_j[device_id]} if is_counted else {},
             )
 
 

@@ -124,6 +124,15 @@ JSON = {
 }
 
 
+def test_run_json_has_the_counters_of_the_shares():
+    run = replace(RUN, devices=(replace(GPU_0, shares_j={"idle_shared": 70.25}),))
+
+    document = run.to_json()
+
+    assert document["attributed_counter_joules"] == {"gpu": {"GPU-0": 70.25}}
+    assert Run.parse(json.loads(json.dumps(document))) == run
+
+
 def test_run_json_has_all_fields_by_component_and_device():
     assert RUN.to_json() == JSON
     assert list(RUN.to_json()) == list(JSON)
