@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
-from wattline_analyzer.core.devices import UNKNOWN_GPU, GpuModel
 from wattline_analyzer.core.facts import Fact
 
 OWN_LABELS = ("workload", "run_id")
@@ -38,13 +36,8 @@ class RunEntry:
     """True if others than the run used a part of that energy."""
 
 
-def run_entry(
-    run: Run, *, fresh: bool, models: Mapping[str, GpuModel] = MappingProxyType({})
-) -> RunEntry:
-    """Return the entry of a run.
-
-    `fresh` means that its last scrape is recent; `models` has the GPUs' models by UUID.
-    """
+def run_entry(run: Run, *, fresh: bool) -> RunEntry:
+    """Return the entry of a run; `fresh` means that its last scrape is recent."""
     gpus = [device for device in run.devices if device.component == "gpu"]
     unended = "running" if fresh else "unfinished"
     return RunEntry(
@@ -55,7 +48,7 @@ def run_entry(
         run.started_at,
         run.duration_s,
         run.energy("gpu") if gpus else None,
-        any(models.get(gpu.device_id, UNKNOWN_GPU).simulated for gpu in gpus),
+        run.is_simulated,
         _attributed_j(gpus),
         any(gpu.attributed_j is not None for gpu in gpus),
     )

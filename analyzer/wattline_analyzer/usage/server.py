@@ -11,8 +11,9 @@ from functools import partial
 
 from wattline.contract import metrics as m
 from wattline.contract.metrics import Metric
+from wattline_analyzer.core.sources.base import Text
 from wattline_analyzer.core.sources.http import start_request
-from wattline_analyzer.core.sources.prometheus import PrometheusSource, Text
+from wattline_analyzer.core.sources.prometheus import PrometheusSource
 from wattline_analyzer.core.sources.promql import InstantServer, InstantValue
 from wattline_analyzer.usage.facts import (
     COUNTERS,

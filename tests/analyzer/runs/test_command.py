@@ -93,7 +93,7 @@ def test_runs_formats_for_machines_list_all_runs(analyzer, tmp_path):
     assert len(listed[1].stdout.splitlines()) == 1 + 60
     assert [one.stderr for one in listed] == ["", ""]
     assert table.stdout.count("run-0") == 50
-    assert "showing the newest 50 of 60 runs; --limit 60 lists all" in table.stderr
+    assert "showing the newest 50 runs; --limit N lists more" in table.stderr
 
 
 def test_runs_of_simulated_gpu_before_a_restart_are_simulated(analyzer, tmp_path):
@@ -239,8 +239,8 @@ def answer_as_exporter(run):
     nothing = {"status": "success", "data": {"resultType": "matrix", "result": []}}
 
     def respond(path, _):
-        if path == f"/api/v1/runs/{run.run_id}":
-            return Reply(200, json.dumps(run.to_json()).encode())
+        if path == "/api/v1/runs":
+            return Reply(200, json.dumps([run.to_json()]).encode())
         return Reply(200, json.dumps(nothing).encode())
 
     return respond

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 """Callback with the name and the progress of a fetch, from 0 to 1; 1 ends it."""
+Text = str | Collection[str]
+"""Text that a label has, or texts of which it has one."""
 SHOWN_AFTER_S = 1.0
 _APART_S = 0.5
 """Maximum time between two fetches of one sequence: a live table polls once a second."""
@@ -46,22 +48,22 @@ class SampleSource(Protocol):
     """Address or path without credentials."""
 
     def facts(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> list[Fact]:
         """Return the newest sample of each series, in the order of time."""
 
     def fetch(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> SampleTable:
         """Return all raw samples as a table."""
 
     def parts(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
         """Yield all raw samples in time order, in parts of a limited size."""
 
     def prefetch(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> None:
         """Request the first part together with those of other requests.
 

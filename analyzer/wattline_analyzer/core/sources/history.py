@@ -23,6 +23,7 @@ from wattline_analyzer.core.samples import FloatArray, Series
 from wattline_analyzer.core.sources.base import (
     FetchError,
     Progress,
+    Text,
     is_there,
     metric_names,
     no_progress,
@@ -104,19 +105,19 @@ class HistorySource:
             raise self._cannot_read(error) from error
 
     def facts(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> list[Fact]:
         return newest_facts(metrics, self.parts(metrics, matchers, start_s, end_s))
 
     def fetch(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> SampleTable:
         return table_of(
             [one for part in self.parts(metrics, matchers, start_s, end_s) for one in part]
         )
 
     def parts(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
         """Yield samples in time order; the length of a part adapts to the number of samples."""
         names, equal = [metric.name for metric in metrics], _equal(matchers)
@@ -141,7 +142,7 @@ class HistorySource:
             self._progress(metric_names(metrics), 1.0)
 
     def prefetch(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> None:
         """Note a request, so that the first parts of all with the same start and end are read at
         once.
@@ -162,12 +163,12 @@ class HistorySource:
 
     def _limits_s(self, start_s: float, end_s: float) -> tuple[float, float]:
         """Return the part of a time range that has samples; it excludes its start."""
-        first_s, last_s = self._span_s()
+        first_s, last_s = self.span_s()
         return max(start_s, first_s) - 0.001, min(end_s, last_s)
 
-    def _span_s(self) -> tuple[float, float]:
+    def span_s(self) -> tuple[float, float]:
         """Return the times of the first and the last sample; of an empty file, a range without
-        time.
+        time. Raises FetchError.
         """
         try:
             span_ms = time_span_ms(self._connection)
@@ -266,8 +267,14 @@ class HistorySource:
         )
 
 
-def _equal(matchers: Mapping[str, str]) -> tuple[Matcher, ...]:
-    return tuple(Matcher(label, "=", text) for label, text in matchers.items())
+def _equal(matchers: Mapping[str, Text]) -> tuple[Matcher, ...]:
+    """Return the matchers of labels; texts of which a label has one are without `|`."""
+    return tuple(
+        Matcher(label, "=", text)
+        if isinstance(text, str)
+        else Matcher(label, "=~", "|".join(sorted(text)))
+        for label, text in matchers.items()
+    )
 
 
 def _columns(

@@ -10,7 +10,7 @@ import ipaddress
 import math
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from wattline_analyzer.core.sources.base import (
     Access,
     FetchError,
     Progress,
+    Text,
     metric_names,
     no_progress,
 )
@@ -51,8 +52,6 @@ _HARMLESS = "no storeapis matched"
 """Thanos's warning if no store has data of that time, https://thanos.io/tip/components/query.md"""
 
 
-Text = str | Collection[str]
-"""Text that a label has, or texts of which it has one."""
 _Range = tuple[str, float, float]
 """Selector, start and end of a query."""
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -74,7 +73,8 @@ class PrometheusSource:
         progress: Progress = no_progress,
     ) -> None:
         access = access or Access()
-        self._address = address.rstrip("/")
+        self.address = address.rstrip("/")
+        self.access = access
         self.name = session.server_name(address)
         self._timeout_s = timeout_s
         self._progress = progress
@@ -86,7 +86,7 @@ class PrometheusSource:
         self._session.headers["Accept-Encoding"] = "identity" if is_local else "gzip"
 
     def facts(
-        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+        self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> list[Fact]:
         return newest_facts(metrics, self.parts(metrics, matchers, start_s, end_s))
 
@@ -196,7 +196,7 @@ class PrometheusSource:
         """
         with session.translate_errors(self.name, self._timeout_s):
             response = self._session.get(
-                self._address + path, params=parameters, timeout=self._timeout_s
+                self.address + path, params=parameters, timeout=self._timeout_s
             )
         if response.status_code in (401, 403):
             raise session.access_denied(self.name, response)

@@ -17,8 +17,8 @@ import requests
 
 from wattline.contract.metrics import Metric
 from wattline_analyzer.core.sources import http as session
-from wattline_analyzer.core.sources.base import Access, FetchError
-from wattline_analyzer.core.sources.prometheus import Text, selector_text
+from wattline_analyzer.core.sources.base import Access, FetchError, Text
+from wattline_analyzer.core.sources.prometheus import selector_text
 
 TIMEOUT_S = 120.0
 _REMEDY = "give --source a Prometheus or VictoriaMetrics that scrapes the nodes"
