@@ -37,7 +37,6 @@ HOMES_OF_SUMS = {
 }
 HOMES_OF_SHARES = {
     "workloads/wattline/figures.py": "factors of figures",
-    f"{DIVISION}/division.py": "errors of the division, in arrays",
     f"{DIVISION}/half_widths.py": "errors of the division, in arrays",
 }
 HOMES_OF_UNIT_ENERGY = {

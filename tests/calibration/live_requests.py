@@ -18,6 +18,7 @@ from tests.exporter.requests.division.traffic import TRAFFIC
 from tests.laboratory.loads import log_uniform
 from wattline_exporter.requests.division.arrays import FloatArray
 from wattline_exporter.requests.division.columns import LabelSet, RequestColumns
+from wattline_exporter.requests.division.energy_rows import row_half_widths_j, totals_j
 from wattline_exporter.requests.division.spans import RequestSpans
 from wattline_exporter.requests.llm_server import EnergyAt, Server
 from wattline_exporter.requests.watermark import Watermark
@@ -135,12 +136,19 @@ def _measured(seed: int) -> dict[State, list[Draw]]:
     rows, estimates = _serve_live(served, energy_at, idle_power_w(rng))
     true_j = served.shapley_j + _idle_j(served.spans)
     found: dict[State, list[Draw]] = {"final": [], "provisional": []}
-    for row in rng.choice(rows, OF_SERVER):
+    halves_j = row_half_widths_j(rows)
+    totals_of_rows_j = totals_j(rows)
+    for k in rng.choice(len(rows), OF_SERVER).tolist():
+        row = rows[k]
         truth_j, (joules, half_j) = float(true_j[row["id"]]), estimates[:, row["id"]].tolist()
         is_known = not row["loss"] and row["missing_s"] == 0.0
-        total_j = float(row["prefill_j"] + row["decode_j"] + row["idle_j"])
         found["final"].append(
-            from_half_width(truth_j, total_j, float(row["half_j"]) if is_known else None, FREEDOM)
+            from_half_width(
+                truth_j,
+                float(totals_of_rows_j[k]),
+                float(halves_j[k]) if is_known else None,
+                FREEDOM,
+            )
         )
         found["provisional"].append(
             from_half_width(truth_j, joules, None if np.isnan(half_j) else half_j)

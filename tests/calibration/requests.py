@@ -24,10 +24,11 @@ from tests.exporter.requests.division.traffic import TRAFFIC
 from tests.laboratory.loads import log_uniform
 from wattline_exporter.attribution.idle_level import IDLE_S, IdleLevel
 from wattline_exporter.requests.division.arrays import FloatArray, amounts_at
-from wattline_exporter.requests.division.division import EnergyPart, divide_all
+from wattline_exporter.requests.division.division import divide_all
 from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.roles import divide_roles
 from wattline_exporter.requests.division.spans import EnergySlots, RequestSpans, with_first_tokens
+from wattline_exporter.requests.division.totals import EnergyPart
 
 SECONDS = 60.0
 SAMPLES = ((0.1, 0.0), (0.25, 0.0), (1.0, 0.0), (1.0, 0.1))

@@ -22,10 +22,10 @@ IDLE_W, EACH_W, TOKENS_PER_S = 80.0, 50.0, 40.0
 ANALYZER = Path(sys.executable).with_name("analyzer")
 
 
-def analyze(source, *arguments):
+def analyze(source, *arguments, command="requests"):
     command = [
         ANALYZER,
-        "requests",
+        command,
         "--run-id",
         "server",
         "--source",
@@ -65,8 +65,8 @@ def run_load(simulation, sent, until_at):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Return the state folder, the run, the final answers by id, and the document of the live
-    exporter.
+    """Return the state folder, the run, the final answers by id, the document of the live exporter,
+    and the metrics of the next one, whose series are not new.
     """
     folder = tmp_path_factory.mktemp("requests")
     options = ("--simulate", "1xH200", "--no-collector.rapl", "--requests.window", "10s")
@@ -89,11 +89,20 @@ def served(tmp_path_factory):
         eventually(all_final, "final energies", exporter.log, 30.0)
         views = {each["id"]: exporter.get(f"/api/v1/requests/{each['id']}")[1] for each in sent}
         live = json.loads(analyze(exporter.url, "--by", "user", "--format", "json"))
-    return folder / "state", run, views, live
+    with daemon(folder, *options) as exporter:
+        metrics = exporter.metrics()
+    return folder / "state", run, views, live, metrics
+
+
+def rows_of(source, rows):
+    """Return a row for each request, by id."""
+    analyze(source, "--out", rows)
+    with rows.open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
 
 
 def test_requests_and_rest_are_the_meter_of_the_run(served):
-    _, run, views, live = served
+    _, run, views, live, _ = served
     (run_j,) = run["energy_joules"]["gpu"].values()
 
     assert live["measured_energy_joules"] == pytest.approx(run_j, rel=1e-9)
@@ -104,25 +113,38 @@ def test_requests_and_rest_are_the_meter_of_the_run(served):
     assert {group["user"] for group in live["groups"]} == {"ann", "bob"}
 
 
-def test_energies_agree_with_the_answers_of_the_exporter(served, tmp_path):
-    folder, _, views, _ = served
-    rows = tmp_path / "rows.csv"
+def test_energies_are_the_answers_of_the_exporter_to_the_last_digit(served, tmp_path):
+    folder, _, views, _, _ = served
 
-    analyze(folder, "--out", rows)
+    found = rows_of(folder, tmp_path / "rows.csv")
 
-    with rows.open(newline="") as file:
-        found = list(csv.DictReader(file))
-    assert {row["id"] for row in found} == views.keys()
-    for row in found:
-        view = views[row["id"]]
-        half_j = float(row["energy_uncertainty_joules"]) + view["energy_uncertainty_joules"]
-        assert abs(float(row["energy_joules"]) - view["energy_joules"]) <= half_j, row["id"]
+    assert found.keys() == views.keys()
+    names = ("energy_joules", "energy_uncertainty_joules", "idle_energy_joules")
+    for request_id, row in found.items():
+        view = views[request_id]
+        assert {name: float(row[name]) for name in names} == {name: view[name] for name in names}
+
+
+def test_counters_and_report_have_the_energies_of_the_requests(served, tmp_path):
+    folder, _, views, live, metrics = served
+
+    text = analyze(folder, "--format", "json", "--out", tmp_path / "report", command="report")
+
+    assert json.loads(text)["energy"]["gpu"]["energy_joules"] == live["measured_energy_joules"]
+    total_j = sum(view["energy_joules"] for view in views.values())
+    assert live["requests_energy_joules"] == pytest.approx(total_j, rel=1e-12)
+    ((labels, counted_j),) = metrics["wattline_request_energy_joules_total"]
+    assert labels["model"] == "llama"
+    assert counted_j == pytest.approx(total_j, rel=1e-12)
 
 
 def test_state_folder_gives_the_figures_of_the_live_exporter(served):
-    folder, _, _, live = served
+    folder, _, _, live, _ = served
 
     stored = json.loads(analyze(folder, "--by", "user", "--format", "json"))
 
-    assert stored["groups"] == live["groups"]
-    assert stored["requests_energy_joules"] == pytest.approx(live["requests_energy_joules"])
+    figures = [
+        {name: value for name, value in each.items() if name not in ("notes", "warnings")}
+        for each in (stored, live)
+    ]
+    assert figures[0] == figures[1]

@@ -206,10 +206,13 @@ def _divide(
     `grouping` has the groups of the `counted` ones (N,); the others are in one further group.
     """
     from wattline_analyzer.requests.part import with_others
+    from wattline_analyzer.requests.stored_division import stored_request_energies
     from wattline_exporter.requests.division.division import divide_all
     from wattline_exporter.requests.division.roles import divide_role, divide_roles
 
     groups = grouping.numbers if counted is None else with_others(grouping.numbers, counted)
+    if table.energies is not None and server.divided is not None:
+        return stored_request_energies(table, server.divided.totals, server.slots, groups)
     try:
         if server.roles:
             return divide_roles(table.spans, server.roles, groups)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -18,12 +17,24 @@ from wattline_analyzer.core.fetch import Place, TimeRange
 from wattline_analyzer.core.sample_table import last
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.requests.client_runs import AnalyzedRequests, RunRequests
-from wattline_analyzer.requests.gpu_energy import GpuRuns, energy_slots, sampled_energy
-from wattline_analyzer.requests.loaded_run import no_samples_error
-from wattline_analyzer.requests.notes import gap_notes, run_notes, server_note
+from wattline_analyzer.requests.gpu_energy import (
+    RunGpus,
+    energy_slots,
+    sampled_energy,
+    sharing_runs,
+)
+from wattline_analyzer.requests.loaded_run import LoadedRun, no_samples_error
+from wattline_analyzer.requests.notes import (
+    RunNotes,
+    gap_notes,
+    run_notes,
+    server_note,
+    undivided_notes,
+)
 from wattline_analyzer.requests.other_work import working_runs
 from wattline_analyzer.requests.part import MeasuredPart
-from wattline_analyzer.requests.shares import fetch_runs_on_gpu
+from wattline_analyzer.requests.stored import read_divided_seconds
+from wattline_analyzer.requests.stored_division import DividedSeconds
 from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import EnergySlots
 
@@ -49,6 +60,8 @@ class ServerEnergy:
     warnings: tuple[str, ...] = ()
     half_j: float | None = None
     """Half-width of the energy of all slots, as far as it is known."""
+    divided: DividedSeconds | None = None
+    """Energy that the exporter divided among its requests, None if it is divided here."""
 
     def part(self, part_s: TimeRange | None, client_s: TimeRange | None = None) -> MeasuredPart:
         """Return the energy of the slots that begin in a part of the time, and that overlap with
@@ -79,63 +92,132 @@ def fetch_server_energy(
     """Return the energy in slots of the GPUs of the run that has the requests, in the time that is
     analyzed.
 
-    The runs of its clients hold its GPUs and do no work on them. Raises FetchError with samples too
-    far apart.
+    Of requests that an exporter has, it is the energy that it divided, else that of samples. The
+    runs of its clients hold its GPUs and do no work on them. Raises FetchError with samples too far
+    apart.
     """
     run, span_s = requests.run, requests.time_s
-    recorded = run.recorded
-    places = run.places
     sharer = requests.server or run.run_id
-    open_s = {(each.instance, each.run_id): (each.start_s, each.end_s) for each in recorded.others}
+    gpus = _run_gpus(source, run, sharer, span_s)
+    known = {}
+    if span_s == run.span_s:
+        known = {
+            (device.node, device.device_id): device
+            for device in run.run.devices
+            if (device.node, device.device_id) in run.places
+        }
+    infos = last(run.recorded.raw, m.GPU_INFO)
+    simulated = any(info.labels.get("name", "").startswith(SIMULATED) for info in infos)
+    notes: list[str] = []
+    divided = None
+    if requests.table.energies is not None and not roles:
+        divided = read_divided_seconds(source, run.run_id)
+        slots = _divided_slots(divided, requests, gpus, known, notes)
+    elif roles:
+        of_role = _role_places(source.facts((m.GPU_INFO,), {}, *span_s), roles)
+        of_run = {
+            role: RunGpus(sharer, {place: gpus.others.get(place, frozenset()) for place in places})
+            for role, places in of_role.items()
+        }
+        of_roles = _role_slots(source, of_run, span_s, notes)
+        slots = _sum_of(of_roles)
+    else:
+        measured = sampled_energy(source, gpus, span_s, known=known)
+        notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)
+        notes += _scale_notes(measured.sampled_j, known, span_s)
+        slots = energy_slots(measured, notes)
+    divided_j = float(slots.joules.sum()) if requests.counted is None and not roles else None
+    warnings, of_run_notes = _run_notes(
+        source, requests, gpus, divided_j, is_stored=divided is not None
+    )
+    half_j = None
+    if known and not roles and divided_j is not None and not requests.server:
+        half_j = _half_j(known.values(), gpus)
+    return ServerEnergy(
+        slots,
+        len(gpus.others),
+        (*of_run_notes, *notes),
+        simulated,
+        of_roles if roles else {},
+        tuple(warnings),
+        half_j,
+        divided,
+    )
+
+
+def _run_gpus(source: SampleSource, run: LoadedRun, sharer: str, span_s: TimeRange) -> RunGpus:
+    """Return the GPUs of a run with the other runs that report requests on them."""
+    open_s = {
+        (each.instance, each.run_id): (each.start_s, each.end_s) for each in run.recorded.others
+    }
     open_s |= {
         (instance, run.run_id): (window.start_s, window.end_s)
         for instance, window in run.windows.items()
     }
-    runs_on = partial(fetch_runs_on_gpu, source, sharer, span_s, open_s)
-    gpus = {place: runs_on(place) for place in places}
-    devices = {
-        (device.node, device.device_id): device
-        for device in run.run.devices
-        if (device.node, device.device_id) in places
+    others = {
+        place: sharing_runs(source, sharer, span_s, open_s, place) - {run.run_id}
+        for place in run.places
     }
-    known = devices if span_s == run.span_s else {}
-    measured = sampled_energy(source, gpus, span_s, known=known)
-    divided_j = float(measured.joules.sum()) if requests.counted is None else None
+    return RunGpus(sharer, others)
+
+
+def _run_notes(
+    source: SampleSource,
+    requests: RunRequests,
+    gpus: RunGpus,
+    divided_j: float | None,
+    *,
+    is_stored: bool,
+) -> RunNotes:
+    """Return warnings and notes on the run of the requests and on the other runs on its GPUs."""
+    run = requests.run
+    sharer = requests.server or run.run_id
     beside_s = requests.client_s or requests.part_s or run.span_s
     beside = run.beside(beside_s) - requests.clients - {str(requests.client)}
-    beside = working_runs(source, beside, sharer, places, beside_s)
-    warnings, notes = run_notes(gpus, beside, run.run, sharer, divided_j)
+    beside = working_runs(source, beside, sharer, run.places, beside_s)
+    warnings, notes = run_notes(gpus, beside, run.run, divided_j, is_stored=is_stored)
     notes += [server_note(run.run_id)] if requests.client else []
-    notes += gap_notes(measured.gaps_s, requests.part_s, requests.client_s)
-    run_j = sum(device.energy_j.number for device in known.values())
-    total_j = measured.sampled_j
-    if known and abs(total_j - run_j) > MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (
-        span_s[1] - span_s[0]
-    ):
-        sums = f"the samples give {short_joules_text(total_j)}, the run {short_joules_text(run_j)}"
-        notes.append(f"{sums}: the energies of the samples are scaled to that of the run")
-    infos = last(recorded.raw, m.GPU_INFO)
-    names = [info.labels.get("name", "") for info in infos]
-    simulated = any(one.startswith(SIMULATED) for one in names)
-    if roles:
-        of_role = _role_places(source.facts((m.GPU_INFO,), {}, *span_s), roles)
-        of_run = {
-            role: {place: runs_on(place) for place in places} for role, places in of_role.items()
-        }
-        slots = _role_slots(source, of_run, span_s, notes)
-        return ServerEnergy(
-            _sum_of(slots), len(gpus), tuple(notes), simulated, slots, tuple(warnings)
+    return RunNotes(warnings, notes)
+
+
+def _divided_slots(
+    divided: DividedSeconds,
+    requests: RunRequests,
+    gpus: RunGpus,
+    known: Mapping[Place, RunDevice],
+    notes: list[str],
+) -> EnergySlots:
+    """Return the slots of the energy that the exporter divided; add notes on the time without it.
+
+    The whole energy of a run is known that shares no GPU.
+    """
+    whole_j = None
+    if known and not gpus.is_shared:
+        whole_j = sum(device.energy_j.number for device in known.values())
+    slots, gaps_s = divided.slots(requests.time_s, whole_j)
+    is_known = whole_j is not None
+    notes += undivided_notes(gaps_s, requests.part_s, requests.client_s, is_known=is_known)
+    if not slots.idle_known:
+        notes.append(
+            "idle power unknown: the lowest power is assumed; the half-widths include this energy, "
+            "and the energies of prefill and decode are not stated"
         )
-    slots_of_run = energy_slots(measured, notes)
-    half_j = None if requests.server or divided_j is None else _half_j(devices.values(), gpus)
-    return ServerEnergy(
-        slots_of_run, len(gpus), tuple(notes), simulated, {}, tuple(warnings), half_j
-    )
+    return slots
 
 
-def _half_j(devices: Collection[RunDevice], gpus: GpuRuns) -> float | None:
+def _scale_notes(total_j: float, known: Mapping[Place, RunDevice], span_s: TimeRange) -> list[str]:
+    """Return a note if the energy of the samples differs from that of the run."""
+    run_j = sum(device.energy_j.number for device in known.values())
+    most_j = MAX_DIFFERENCE * run_j + MAX_AGE_S * run_j / (span_s[1] - span_s[0])
+    if not known or abs(total_j - run_j) <= most_j:
+        return []
+    sums = f"the samples give {short_joules_text(total_j)}, the run {short_joules_text(run_j)}"
+    return [f"{sums}: the energies of the samples are scaled to that of the run"]
+
+
+def _half_j(devices: Collection[RunDevice], gpus: RunGpus) -> float | None:
     """Return the half-width of the run's energy, None where a part is unknown or divided."""
-    if any(gpus.values()):
+    if gpus.is_shared:
         return None
     return sum_of_one_job(device.energy_j for device in devices).half_width
 
@@ -160,11 +242,11 @@ def fetch_range_energy(
     simulated = any(one.labels.get("name", "").startswith(SIMULATED) for one in chosen)
     if roles:
         of_role = {
-            role: dict.fromkeys(places) for role, places in _role_places(infos, roles).items()
+            role: RunGpus.alone(places) for role, places in _role_places(infos, roles).items()
         }
         slots = _role_slots(source, of_role, time_s, notes, within_s=span_s)
         return ServerEnergy(_sum_of(slots), len(chosen), tuple(notes), simulated, slots)
-    measured = sampled_energy(source, dict.fromkeys(_places(chosen)), time_s, within_s=span_s)
+    measured = sampled_energy(source, RunGpus.alone(_places(chosen)), time_s, within_s=span_s)
     notes += gap_notes(measured.gaps_s, span_s)
     slots_of_all = energy_slots(measured, notes)
     return ServerEnergy(slots_of_all, len(chosen), tuple(notes), simulated)
@@ -195,7 +277,7 @@ def _role_places(infos: Sequence[Fact], roles: RoleGpus) -> dict[Role, list[Plac
 
 def _role_slots(
     source: SampleSource,
-    gpus: Mapping[Role, GpuRuns],
+    gpus: Mapping[Role, RunGpus],
     time_s: TimeRange,
     notes: list[str],
     within_s: TimeRange | None = None,

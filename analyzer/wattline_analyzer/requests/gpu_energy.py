@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from wattline.contract import metrics as m
 from wattline.contract.run import RunDevice
-from wattline_analyzer.core.fetch import Place, TimeRange
+from wattline.contract.work import SHARE_POLICY
+from wattline_analyzer.core.device_counters import without_restarts
+from wattline_analyzer.core.fetch import Place, SeriesRequest, TimeRange, fetch_states
 from wattline_analyzer.core.integrate import ANY_POWER, unwrap
-from wattline_analyzer.core.sample_table import last, samples
+from wattline_analyzer.core.sample_table import last, rows_of, samples
 from wattline_analyzer.core.samples import GAP_FACTOR, FloatArray, Samples
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
-from wattline_analyzer.requests.shares import OwnEnergy, RunsOnGpu
-from wattline_exporter.requests.division.arrays import quotient
 from wattline_exporter.requests.division.spans import EnergySlots
 
 MAX_SLOT_S = 2.0
@@ -25,16 +26,57 @@ SENSOR_AGE_S = 0.1
 """Longest usual age of a sample: counters are updated every 20 to 100 ms."""
 _LOW_PERCENTILE = 1.0
 _NOT_RECORDED: Mapping[Place, RunDevice] = MappingProxyType({})
-GpuRuns = Mapping[Place, RunsOnGpu | None]
-"""GPUs with the runs among which their energy is divided; None for a GPU of which all energy
-counts.
+_REPORTED_S = 15.0
+"""Longest time from the instant at which a run's requests have a part of a GPU to the sample with
+that instant.
 """
+
+
+class RunGpus(NamedTuple):
+    """GPUs of a run, with the other runs that report requests on each of them."""
+
+    run_id: str
+    others: Mapping[Place, frozenset[str]]
+
+    @classmethod
+    def alone(cls, places: Iterable[Place]) -> RunGpus:
+        """Return GPUs of a time range, of which all energy counts."""
+        return cls("", dict.fromkeys(places, frozenset()))
+
+    @property
+    def is_shared(self) -> bool:
+        return any(self.others.values())
+
+
+def sharing_runs(
+    source: SampleSource,
+    run_id: str,
+    span_s: TimeRange,
+    open_s: Mapping[Place, TimeRange],
+    place: Place,
+) -> frozenset[str]:
+    """Return the other runs that report requests on a GPU in a time range.
+
+    `open_s` has the times of runs by instance and run. Raises FetchError.
+    """
+    instance, uuid = place
+    labels = {"component": "gpu", "device": uuid} | ({"instance": instance} if instance else {})
+    request = SeriesRequest((m.RUN_REQUESTS_START,), labels, span_s[0], span_s[1] + _REPORTED_S)
+    found = rows_of(fetch_states(source, request), m.RUN_REQUESTS_START)
+    always_s = (-np.inf, np.inf)
+    names = set()
+    for (name,), rows in found.groups("run_id"):
+        begin_s, end_s = open_s.get((instance, name), always_s)
+        from_s = max(float(rows.value.min()), begin_s)  # restarts move the instant
+        if from_s < span_s[1] and end_s > span_s[0]:
+            names.add(name)
+    return frozenset(names - {run_id})
 
 
 @dataclass(frozen=True, slots=True)
 class SampledGpuEnergy:
     """Energy of GPUs between samples, or a run's part; `idle_w` has the power of those whose idle
-    power is known.
+    power is known, and of which the run has all.
     """
 
     edges_s: FloatArray
@@ -49,24 +91,25 @@ class SampledGpuEnergy:
 
 def sampled_energy(
     source: SampleSource,
-    gpus: GpuRuns,
+    gpus: RunGpus,
     span_s: TimeRange,
     *,
     known: Mapping[Place, RunDevice] = _NOT_RECORDED,
     within_s: TimeRange | None = None,
 ) -> SampledGpuEnergy:
-    """Return the energy of GPUs, scaled to the `known` energies of a run.
+    """Return the energy of GPUs, scaled to the `known` energies of a run, of shared ones the energy
+    that is attributed to the run.
 
     With `within_s`, the time around this range counts as far as there are samples.
     """
     start_s, end_s = span_s
     counters: dict[Place, Samples] = {}
     idle_of: dict[Place, float] = {}
-    for instance in sorted({instance for instance, _ in gpus}):
+    for instance in sorted({instance for instance, _ in gpus.others}):
         where = {"instance": instance} if instance else {}
         metrics = m.GPU_ENERGY, m.IDLE_POWER
         raw = source.fetch(metrics, where, start_s - MAX_SLOT_S, end_s + MAX_SLOT_S)
-        for place in sorted(place for place in gpus if place[0] == instance):
+        for place in sorted(place for place in gpus.others if place[0] == instance):
             counter = samples(raw, m.GPU_ENERGY, uuid=place[1], **where)
             counters[place] = unwrap(counter, ANY_POWER).samples
             for row in last(raw, m.IDLE_POWER, component="gpu", device=place[1], **where):
@@ -77,22 +120,36 @@ def sampled_energy(
     edges_s, gaps_s = _edges(list(counters.values()), start_s, end_s)
     joules, idle_w, sampled_j = np.zeros(len(edges_s) - 1), [], 0.0
     for place, counter in counters.items():
-        if runs := gpus[place]:
-            own = runs.own_energy(counter, edges_s)
-        else:
-            all_j = np.diff(np.interp(edges_s, counter.t, counter.value))
-            own = OwnEnergy(all_j, all_j, np.ones(len(all_j)))
-        # a slot without samples has no energy yet, and then the part of idle power
-        part = np.where(own.whole_j > 0.0, quotient(own.joules, own.whole_j), own.idle_ratio)
-        sampled_j += float(own.whole_j.sum())
-        joules += part * (
-            _with_total(own.whole_j, one.energy_j.number)
-            if (one := known.get(place))
-            else own.whole_j
-        )
+        all_j = np.diff(np.interp(edges_s, counter.t, counter.value))
+        sampled_j += float(all_j.sum())
+        if gpus.others[place]:
+            joules += _attributed_j(source, gpus.run_id, place, edges_s)
+            continue
+        one = known.get(place)
+        joules += all_j if one is None else _with_total(all_j, one.energy_j.number)
         if place in idle_of:
-            idle_w.append(idle_of[place] * own.idle_ratio)
-    return SampledGpuEnergy(edges_s, joules, sampled_j, gaps_s, len(gpus), tuple(idle_w))
+            idle_w.append(np.full(len(all_j), idle_of[place]))
+    return SampledGpuEnergy(edges_s, joules, sampled_j, gaps_s, len(gpus.others), tuple(idle_w))
+
+
+def _attributed_j(
+    source: SampleSource, run_id: str, place: Place, edges_s: FloatArray
+) -> FloatArray:
+    """Return the energy of a GPU that is attributed to a run in K slots, (K,); 0 before the run."""
+    labels = {"component": "gpu", "device": place[1], "run_id": run_id, "policy": SHARE_POLICY}
+    labels |= {"instance": place[0]} if place[0] else {}
+    near_s = float(edges_s[0]) - MAX_SLOT_S, float(edges_s[-1]) + MAX_SLOT_S
+    found = source.fetch((m.RUN_ATTRIBUTED_ENERGY,), labels, *near_s)
+    counter = without_restarts(samples(found, m.RUN_ATTRIBUTED_ENERGY))
+    if not len(counter):
+        return np.zeros(len(edges_s) - 1)
+    times_s = counter.t
+    values_j = counter.value
+    if times_s[0] > edges_s[0]:  # the counter began at 0 with the run
+        times_s = np.append(edges_s[0], times_s)
+        values_j = np.append(0.0, values_j)
+    attributed: FloatArray = np.diff(np.interp(edges_s, times_s, values_j))
+    return attributed
 
 
 def energy_slots(measured: SampledGpuEnergy, notes: list[str]) -> EnergySlots:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from wattline.contract.run import Run
 from wattline.figures import Figure, short_joules_text
-from wattline_analyzer.core.fetch import Place, TimeRange
+from wattline_analyzer.core.fetch import TimeRange
 from wattline_analyzer.core.samples import FloatArray
+from wattline_analyzer.requests.gpu_energy import RunGpus
 from wattline_analyzer.requests.loaded_run import gpus_share_j
-from wattline_analyzer.requests.shares import RunsOnGpu
 
+_LEAST_UNDIVIDED_S = 1.0
+"""Least time without divided energy that is declared."""
 _NO_USAGE = "requests_without_usage"
 """Result of a run: answers that the server could not report."""
 
@@ -29,25 +31,24 @@ class RunNotes(NamedTuple):
 
 
 def run_notes(
-    gpus: Mapping[Place, RunsOnGpu | None],
+    gpus: RunGpus,
     other: Collection[str],
     run: Run,
-    reporter: str,
     divided_j: float | None,
+    *,
+    is_stored: bool,
 ) -> RunNotes:
     """Return texts on the `other` runs during the run, on requests that are missing, and on its
     end.
 
-    `reporter` is the run that has its requests, `divided_j` the energy that is divided among them
-    and the rest, None for a part of the run.
+    `gpus.run_id` is the run that has its requests, `divided_j` the energy that is divided among
+    them and the rest, None for a part of the run. `is_stored`: the exporter divided it.
     """
+    reporter = gpus.run_id
     warnings, notes = [], []
     if reporter != run.run_id:
         notes.append(server_note(reporter))
-    sharing = {name for runs in gpus.values() if runs for name in runs.uses} - {
-        run.run_id,
-        reporter,
-    }
+    sharing = {name for runs in gpus.others.values() for name in runs} - {run.run_id, reporter}
     if silent := set(other) - sharing - {reporter}:
         warnings.append(_silent_warning(silent, run, reporter, divided_j))
     if missing := int(run.results.get(_NO_USAGE, 0.0)):
@@ -58,13 +59,11 @@ def run_notes(
             '{"include_usage": true}'
         )
     if sharing:
-        by_attribution = {name for runs in gpus.values() if runs for name in runs.attributed}
-        division = "each run has the energy by the loads of its processes"
-        if by_attribution:
-            division = (
-                "their energy is divided by attribution, as the loads of "
-                f"{_names(by_attribution)} are not known"
-            )
+        division = (
+            "each run has the energy by the loads of its processes"
+            if is_stored
+            else "their energy is divided by attribution"
+        )
         notes.append(
             f"GPUs shared with {_names(sharing)}, whose requests are reported, too: {division}; "
             "the half-widths "
@@ -72,12 +71,10 @@ def run_notes(
             "has a part of its "
             "energy in both: stop one of the reports"
         )
-    if run.state != "ended":
+    if run.state != "ended" and not is_stored:
         notes.append(
             f"run {run.run_id} has not ended: with more load, the model is fitted again, so the "
-            "energies of its "
-            "past requests change, too; those that the exporter states as final do not: GET "
-            "/api/v1/requests/ID"
+            "energies of its past requests change, too"
         )
     return RunNotes(warnings, notes)
 
@@ -126,13 +123,29 @@ def _silent_warning(
 
 def gap_notes(gaps_s: FloatArray, *within_s: TimeRange | None) -> list[str]:
     """Return a note on the gaps (G, 2) within time ranges, if there are any."""
-    start_s, end_s = zip((-math.inf, math.inf), *(each for each in within_s if each), strict=True)
-    gap_s = float(np.diff(gaps_s.clip(max(start_s), min(end_s))).sum())
+    gap_s = _seconds_within(gaps_s, within_s)
     return (
         [f"{gap_s:.0f} s without samples: their energy is spread evenly over that time"]
         if gap_s > 0
         else []
     )
+
+
+def undivided_notes(gaps_s: FloatArray, *within_s: TimeRange | None, is_known: bool) -> list[str]:
+    """Return a note on the parts of time ranges that the exporter did not divide (G, 2).
+
+    `is_known`: their energy is known.
+    """
+    gap_s = _seconds_within(gaps_s, within_s)
+    if gap_s < _LEAST_UNDIVIDED_S:
+        return []
+    energy = "is in the rest" if is_known else "is not known, and left out"
+    return [f"the exporter divided no energy in {gap_s:.0f} s of the time: that energy {energy}"]
+
+
+def _seconds_within(gaps_s: FloatArray, within_s: Sequence[TimeRange | None]) -> float:
+    start_s, end_s = zip((-math.inf, math.inf), *(each for each in within_s if each), strict=True)
+    return float(np.diff(gaps_s.clip(max(start_s), min(end_s))).sum())
 
 
 def _names(run_ids: Collection[str]) -> str:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from wattline.figures import Figure, sum_of_correlated
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestTable
-from wattline_exporter.requests.division.division import DividedEnergy, EnergyPart, RequestEnergies
+from wattline_exporter.requests.division.division import DividedEnergy, RequestEnergies
+from wattline_exporter.requests.division.totals import EnergyPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ def part_of_requests(
         measured_j=measured.joules,
         idle_j=measured.idle_j,
         idle_half_j=_half_of_part_j(energies.idle_j, energies.idle_half_j, measured.idle_j),
-        prefill=_scaled(energies.prefill, prefill_j),
-        decode=_scaled(energies.decode, decode_j),
+        prefill=part_of_phase(energies.prefill, prefill_j),
+        decode=part_of_phase(energies.decode, decode_j),
         other_half_j=_half_of_part_j(all_j, energies.other_half_j, prefill_j + decode_j),
     )
 
@@ -95,7 +96,8 @@ def _half_of_part_j(whole_j: float, half_j: float, part_j: float) -> float:
     return Figure(whole_j, half_j).scaled(part_j / whole_j).known_half_width
 
 
-def _scaled(whole: EnergyPart | None, joules: float) -> EnergyPart | None:
+def part_of_phase(whole: EnergyPart | None, joules: float) -> EnergyPart | None:
+    """Return a part of the energy of a phase, with the relative error of the whole."""
     if whole is None or not whole.joules:
         return whole
     return EnergyPart(joules, _half_of_part_j(whole.joules, whole.half_j, joules))

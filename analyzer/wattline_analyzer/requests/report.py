@@ -12,7 +12,8 @@ from wattline.figures import Figure, sum_of_independent
 from wattline_analyzer.core.run_report import Price
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.requests.table import RequestGroup, RequestTable, energies_j, interval_of
-from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
+from wattline_exporter.requests.division.division import RequestEnergies
+from wattline_exporter.requests.division.totals import EnergyPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ import sqlite3
 import tempfile
 import weakref
 from array import array
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import accumulate
-from math import inf, nan
+from math import inf
 from pathlib import Path
 from typing import Any, overload
 from urllib.parse import quote
@@ -20,24 +21,24 @@ import numpy as np
 import numpy.typing as npt
 
 from wattline.contract.history import REQUESTS_FILE
-from wattline.contract.requests.stored import StoredColumns, unpack_columns
+from wattline.contract.requests.stored import (
+    BATCHES_QUERY,
+    DIVISIONS_QUERY,
+    SECONDS_QUERY,
+    StoredColumns,
+    unpack_columns,
+)
 from wattline_analyzer.core.runs.load import RunNotFoundError
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.sources.base import FetchError, SampleSource, is_there
 from wattline_analyzer.core.sources.history import HistorySource
 from wattline_analyzer.core.sources.prometheus import PrometheusSource
+from wattline_analyzer.requests.stored_division import DividedSeconds
+from wattline_analyzer.requests.stored_energies import EnergyFile, not_final
 from wattline_analyzer.requests.table import RequestTable
+from wattline_exporter.requests.division.energy_rows import unpack_energies
 from wattline_exporter.requests.division.spans import RequestSpans, with_first_tokens
 
-PAGE = 10_000
-_FIELDS = (
-    "started_at",
-    "first_token_at",
-    "ended_at",
-    "prompt_tokens",
-    "cached_tokens",
-    "generated_tokens",
-)
 _CODES = "dddiii"
 _LONGEST_S = 3_600.0
 """Time after a range within which requests that began in it end."""
@@ -63,7 +64,7 @@ def read_stored_requests(
     try:
         columns = _RequestColumns()
         for batch in batches:
-            columns.add(batch)
+            columns.add(*batch)
     except OSError as error:
         raise FetchError(
             f"cannot hold the requests: {error.strerror}", "free disk space, or set TMPDIR"
@@ -125,6 +126,7 @@ class _RequestColumns:
 
     def __init__(self) -> None:
         self._ids = StoredIds()
+        self._energies = EnergyFile()
         self._columns = [array(code) for code in _CODES]
         self._label_of = array("i")
         self._numbers: dict[tuple[tuple[tuple[str, str], ...], str | None], int] = {}
@@ -133,8 +135,10 @@ class _RequestColumns:
     def __len__(self) -> int:
         return len(self._label_of)
 
-    def add(self, batch: StoredColumns) -> None:
+    def add(self, batch: StoredColumns, energies: np.ndarray) -> None:
+        """Add requests with rows of ENERGY_TYPE."""
         self._ids.extend(batch.ids)
+        self._energies.extend(energies)
         *values, labels, roles = batch.columns
         for column, new in zip(self._columns, values, strict=True):
             column.extend(new if new.typecode == column.typecode else array(column.typecode, new))
@@ -164,6 +168,7 @@ class _RequestColumns:
             spans=spans,
             untimed=untimed,
             roles=[role for _, role in self._numbers],
+            energies=self._energies.in_order(order),
         )
 
     def _take(self, order: npt.NDArray[np.int32]) -> FloatArray:
@@ -172,25 +177,35 @@ class _RequestColumns:
         return values
 
 
-def _file_batches(
-    path: Path, run_id: str, span_s: tuple[float, float] | None
-) -> Iterator[StoredColumns]:
+_Batch = tuple[StoredColumns, np.ndarray]
+"""Requests with rows of ENERGY_TYPE."""
+
+
+def _unpacked(requests: bytes, energies: bytes | None) -> _Batch:
+    """Return a batch. Raises ValueError for a body that is damaged."""
+    columns = unpack_columns(requests)
+    return columns, not_final(len(columns.ids)) if energies is None else unpack_energies(energies)
+
+
+def _file_batches(path: Path, run_id: str, span_s: tuple[float, float] | None) -> Iterator[_Batch]:
     if not is_there(path):
         raise FetchError(f"no requests of run {run_id}: {path} does not exist", _REMEDY)
     try:
-        with closing(
-            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)
-        ) as connection:
-            where = "run_id = ?1 AND last_end > ?2 AND first_end < ?3"
-            values = (run_id, *_ends_s(span_s))
-            for (body,) in connection.execute(
-                f"SELECT body FROM batch WHERE {where} ORDER BY id", values
-            ):
-                yield unpack_columns(body)
+        with closing(_opened(path)) as connection:
+            values = (run_id, *_ends_s(span_s), 0)
+            for _, body, energies in connection.execute(BATCHES_QUERY, values):
+                yield _unpacked(body, energies)
     except (sqlite3.Error, ValueError) as error:
-        raise FetchError(
-            f"cannot read {path}: {error}", "check the file, its permissions and its disk"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)
+
+
+def _unreadable(path: Path, error: Exception) -> FetchError:
+    remedy = "check the file, its permissions and its disk"
+    return FetchError(f"cannot read {path}: {error}", remedy)
 
 
 def _ends_s(span_s: tuple[float, float] | None) -> tuple[float, float]:
@@ -200,31 +215,64 @@ def _ends_s(span_s: tuple[float, float] | None) -> tuple[float, float]:
 
 def _pages(
     source: PrometheusSource, run_id: str, span_s: tuple[float, float] | None
-) -> Iterator[StoredColumns]:
-    """Yield the pages of the run API."""
-    after: str | None = "0:0"
-    path, ends_s = f"/api/v1/runs/{quote(run_id, safe='')}/requests", _ends_s(span_s)
+) -> Iterator[_Batch]:
+    """Yield the batches of the run API."""
+    after: int | None = 0
+    ends_s = _ends_s(span_s)
     span = {} if span_s is None else {"start": f"{ends_s[0]:.3f}", "end": f"{ends_s[1]:.3f}"}
     while after is not None:
-        response = source.get(path, {"limit": str(PAGE), "after": after, **span})
-        document = (
-            _parsed(response.content) if "json" in response.headers.get("Content-Type", "") else {}
+        document = _answer(source, run_id, "packed", {"after": str(after), **span})
+        for requests, energies in document["batches"]:
+            yield _unpacked(b64decode(requests), None if energies is None else b64decode(energies))
+        after = document["next"]
+
+
+def _answer(
+    source: PrometheusSource, run_id: str, name: str, parameters: dict[str, str]
+) -> dict[str, Any]:
+    """Return an answer of the run API. Raises FetchError."""
+    path = f"/api/v1/runs/{quote(run_id, safe='')}/requests/{name}"
+    response = source.get(path, parameters)
+    is_json = "json" in response.headers.get("Content-Type", "")
+    document = _parsed(response.content) if is_json else {}
+    if response.ok and document.keys() & {"batches", "seconds"}:
+        return document
+    if response.status_code == 404 and str(document.get("detail")).startswith(_NO_RUN):
+        raise RunNotFoundError(f"no run {run_id!r} at {source.name}", "see: analyzer runs")
+    if "detail" in document:
+        raise FetchError(
+            f"{source.name} has no requests of run {run_id}: {document['detail']}", _REMEDY
         )
-        if response.ok and isinstance(document.get("requests"), list):
-            yield _page_columns(document["requests"])
-            after = document["next"]
-        elif response.status_code == 404 and str(document.get("detail")).startswith(_NO_RUN):
-            raise RunNotFoundError(f"no run {run_id!r} at {source.name}", "see: analyzer runs")
-        elif "detail" in document:
-            raise FetchError(
-                f"{source.name} has no requests of run {run_id}: {document['detail']}", _REMEDY
-            )
-        else:
-            raise FetchError(
-                f"{source.name} stores samples, but no requests",
-                "give --requests FILE, or --source with the exporter that got them, or its state "
-                "folder",
-            )
+    raise FetchError(
+        f"{source.name} stores samples, but no requests",
+        "give --requests FILE, or --source with the exporter that got them, or its state folder",
+    )
+
+
+def read_divided_seconds(source: SampleSource, run_id: str) -> DividedSeconds:
+    """Return the energy of a run that its exporter divided. Raises FetchError."""
+    if isinstance(source, PrometheusSource):
+        return _divided_pages(source, run_id)
+    assert isinstance(source, HistorySource), "other sources store no requests"
+    path = source.folder / REQUESTS_FILE
+    try:
+        with closing(_opened(path)) as connection:
+            seconds = connection.execute(SECONDS_QUERY, (run_id, 0.0)).fetchall()
+            totals = [text for (text,) in connection.execute(DIVISIONS_QUERY, (run_id,))]
+        return DividedSeconds.of(seconds, totals)
+    except (sqlite3.Error, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _divided_pages(source: PrometheusSource, run_id: str) -> DividedSeconds:
+    seconds: list[list[float]] = []
+    while True:
+        after_s = seconds[-1][0] if seconds else 0.0
+        document = _answer(source, run_id, "divided", {"after": f"{after_s:.9f}"})
+        page = [each for each in document["seconds"] if each[0] > after_s]
+        seconds += page
+        if not page:
+            return DividedSeconds.of(seconds, document["totals"])
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
@@ -233,20 +281,3 @@ def _parsed(content: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _page_columns(requests: Sequence[dict[str, Any]]) -> StoredColumns:
-    labels: dict[tuple[tuple[str, str], ...], int] = {}
-    roles: dict[str | None, int] = {}
-    columns = [
-        array(code, [nan if each[name] is None else each[name] for each in requests])
-        for code, name in zip(_CODES, _FIELDS, strict=True)
-    ]
-    label_of = array(
-        "I", [labels.setdefault(tuple(each["labels"].items()), len(labels)) for each in requests]
-    )
-    role_of = array("I", [roles.setdefault(each["role"], len(roles)) for each in requests])
-    ids = [each["id"] for each in requests]
-    return StoredColumns(
-        ids, [dict(each) for each in labels], list(roles), [*columns, label_of, role_of]
-    )

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from wattline.contract.work import energy_of_one
 from wattline.figures import Figure
 from wattline_analyzer.core.samples import FloatArray
-from wattline_exporter.requests.division.division import EnergyPart, RequestEnergies
+from wattline_analyzer.requests.stored_energies import StoredEnergies
+from wattline_exporter.requests.division.division import RequestEnergies
 from wattline_exporter.requests.division.model import Role, only_role
 from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.division.totals import EnergyPart
 
 PERCENTILES = (50.0, 95.0, 99.0)
 LENGTH = "length"
@@ -61,6 +63,8 @@ class RequestTable:
     untimed: npt.NDArray[np.bool_] | None = None
     repeated: int = 0
     roles: Sequence[str | None] = ()
+    energies: StoredEnergies | None = None
+    """Final energies of the exporter, None for requests that it does not have."""
 
     @property
     def label_names(self) -> list[str]:
@@ -84,6 +88,7 @@ class RequestTable:
                 *(getattr(self.spans, each.name)[positions] for each in fields(RequestSpans))
             ),
             untimed=None if self.untimed is None else self.untimed[positions],
+            energies=None if self.energies is None else self.energies.take(positions),
         )
 
     def label_values(self, name: str, chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:

@@ -75,7 +75,7 @@ class _Batch(NamedTuple):
     offset_s: float
 
 
-class DividedEnergy(NamedTuple):
+class DividedTime(NamedTuple):
     """Energy of a run that was divided: sums since `begin_at`, and rows of SECOND_TYPE in Unix
     time.
     """
@@ -358,7 +358,7 @@ class Server:
         idle_w, is_known = self._idle_power_w()
         return self._division.divide(due_s, idle_w, idle_known=is_known)
 
-    def take_divided(self, unix_offset_s: float) -> DividedEnergy | None:
+    def take_divided(self, unix_offset_s: float) -> DividedTime | None:
         """Return the energy that was divided since the last call, None without any."""
         divided = self._division.take_divided()
         if not divided:
@@ -368,7 +368,7 @@ class Server:
         seconds["end"] += unix_offset_s
         if self._begin_at is None:
             self._begin_at = float(seconds["begin"][0])
-        return DividedEnergy(self._begin_at, self._division.totals, seconds)
+        return DividedTime(self._begin_at, self._division.totals, seconds)
 
     def _final_rows(self, found: DividedRequests) -> np.ndarray:
         rows = np.zeros(len(found.keys), FINAL_TYPE)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from wattline.contract.metrics import RUN_REQUESTS_START
 from wattline_exporter.attribution.device_loads import GpuLoadPeriod, GpuUse
-from wattline_exporter.attribution.load_energy import LoadEnergies
-from wattline_exporter.meter.meter import DeviceMeter
 from wattline_exporter.polling.live_state import LiveState
 from wattline_exporter.requests.energy_trail import STEP_S, EnergyTrail, TrailPart
 from wattline_exporter.requests.shares import GpuShares
@@ -81,7 +79,6 @@ class Servers:
         """Energies of all GPUs, also before a run reports requests."""
         self.by_run: dict[str, Server] = {}
         self._shares = GpuShares(self._gpu_periods, runs.idle_w)
-        self._load_energies = LoadEnergies()
         self._divided_s: dict[str, float] = {}
         """Times up to which the energy of runs was divided by servers that were removed."""
 
@@ -174,7 +171,6 @@ class Servers:
             if device.component:
                 labels = run_id, device.component, device.id
                 yield Reading(RUN_REQUESTS_START, labels, round(from_s + now.at - now.s, 3))
-        yield from self._load_energies.readings(now.at - now.s)
 
     def update_gpus(self, now: ClockReading) -> None:
         """Use also GPUs on which processes of the runs were found later; declare other runs on
@@ -199,21 +195,14 @@ class Servers:
                     for each in others
                 ):
                     self._runs.note(run_id, SHARED_NOTE)
-        self._note_loads(now.s)
+        if self.by_run:
+            self._shares.note_loads(now.s)
         self._divided_s = {
             run_id: each for run_id, each in self._divided_s.items() if each > now.s - self._kept_s
         }
 
     def _gpu_periods(self, device: Device, since_s: float) -> Sequence[GpuLoadPeriod]:
         return self._runs.gpu_periods(device, since_s, {*self.by_run, *self._divided_s})
-
-    def _note_loads(self, now_s: float) -> None:
-        periods = self._shares.note_loads(now_s) if self.by_run else {}
-        self._load_energies.keep(periods)
-        for device, parts in periods.items():
-            if meter := self._live.energy.meters.get(device):
-                energy_at = partial(_energy_at, meter)
-                self._load_energies.add(device, parts, energy_at, self._runs.idle_w(device) or 0.0)
 
     def divided_at(self, now: ClockReading) -> dict[str, float]:
         """Return the Unix times up to which the energy of runs is divided."""
@@ -286,11 +275,6 @@ class Servers:
         """
         watts = self._runs.idle_w(device)
         return None if watts is None else watts * self._shares.idle_shares(run_id, device, edges_s)
-
-
-def _energy_at(meter: DeviceMeter, t_s: float) -> float:
-    joules, _ = meter.energy_at(t_s)
-    return joules
 
 
 def _at_s(unix_s: float, now: ClockReading) -> float:

@@ -352,7 +352,10 @@ class RequestService(Service):
             )
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
-        batches = [(_base64(body), _base64(energies)) for body, energies in found]
+        batches = [
+            (_base64(body), None if energies is None else _base64(energies))
+            for body, energies in found
+        ]
         return PackedRequests.model_construct(batches=batches, next=following)
 
     async def divided_energy(self, run_id: str, after: float) -> DividedEnergyView:
@@ -483,5 +486,5 @@ class RequestService(Service):
         self._unsaved.append(rows)
 
 
-def _base64(body: bytes | None) -> str | None:
-    return None if body is None else b64encode(body).decode()
+def _base64(body: bytes) -> str:
+    return b64encode(body).decode()

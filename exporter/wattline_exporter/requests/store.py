@@ -351,7 +351,7 @@ class RequestStore:
 
     def divided_energy(
         self, run_id: str, after: float
-    ) -> tuple[list[tuple[float, ...]], list[str]]:
+    ) -> tuple[list[tuple[float, float, float, float, int]], list[str]]:
         """Return divided seconds of a run that begin after a Unix time, up to PAGE_SECONDS, and
         the sums of its divisions. Blocks. Raises sqlite3.Error.
         """

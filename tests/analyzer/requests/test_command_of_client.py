@@ -14,18 +14,19 @@ from dataclasses import replace
 import pytest
 
 from tests.analyzer.node import START_S, NodeRun
+from tests.analyzer.requests.exporter_files import write_divided
 from tests.analyzer.requests.test_command_shared import (
     A_W,
     B_W,
     IDLE_W,
     history,
     requests_of,
+    rows_of,
+    seconds_of,
     served,
 )
-from tests.workloads.wattline.contract.packed_requests import packed
 from wattline.contract.history import REQUESTS_FILE
 from wattline.contract.requests.served import CLIENT_RUN_LABEL, client_run_mark
-from wattline.contract.requests.stored import REQUESTS_SCHEMA
 from wattline_analyzer.core.sources.history import HistorySource
 from wattline_analyzer.requests.client_runs import client_runs, requests_of_client
 from wattline_analyzer.requests.stored import read_stored_requests
@@ -38,7 +39,7 @@ OWN = range(11, 39, 2)
 OWN_J = {f"a-{k}": 2 * (BUSY_W + (B_W if 15 <= k < 35 else 0.0)) for k in OWN}
 
 
-def write_requests(folder, *, by_label):
+def write_requests(folder, *, by_label, left_out=()):
     """Write the requests of the server; those of the client have its run as label, or in their
     ids.
     """
@@ -48,15 +49,8 @@ def write_requests(folder, *, by_label):
         labels = {"user": "ann", CLIENT_RUN_LABEL: "b"} if own and by_label else {"user": "bob"}
         mark = f"chatcmpl-{client_run_mark('b')}" if own and not by_label else ""
         requests.append(replace(one, request_id=mark + one.request_id, labels=labels))
-    with sqlite3.connect(folder / REQUESTS_FILE) as connection:
-        connection.executescript(REQUESTS_SCHEMA)
-        ends = [one.ended_at for one in requests]
-        connection.execute(
-            "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES ('a', ?, ?, ?, "
-            "?)",
-            (min(ends), max(ends), len(requests), packed(requests)),
-        )
-    connection.close()
+    seconds = seconds_of("a", is_shared=False, left_out=left_out)
+    write_divided(folder, "a", requests, rows_of("a", is_shared=False), seconds)
 
 
 @pytest.mark.parametrize("by_label", [True, False])
@@ -111,12 +105,7 @@ def test_further_run_with_requests_of_a_client_is_warned_of(requests_of, tmp_pat
     """
     path = history(tmp_path, "ab")
     write_requests(tmp_path, by_label=True)
-    columns = "first_end, last_end, requests, body"
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as connection:
-        connection.execute(
-            f"INSERT INTO batch (run_id, {columns}) SELECT 'b', {columns} FROM batch"
-        )
-    connection.close()
+    write_divided(tmp_path, "b", list(served("b")), rows_of("b"), seconds_of("b"))
 
     document, _ = requests_of(path, "b")
 
@@ -127,22 +116,17 @@ def test_further_run_with_requests_of_a_client_is_warned_of(requests_of, tmp_pat
     )
 
 
-def test_note_of_gaps_counts_the_time_that_was_asked_for(requests_of, tmp_path):
-    """No samples are between 50 and 54 s, and between 94 and 104 s."""
+def test_note_of_undivided_time_counts_the_time_that_was_asked_for(requests_of, tmp_path):
+    """No energy is divided from 50 to 54 s, and from 94 to 104 s."""
     path = history(tmp_path, "a")
-    write_requests(tmp_path, by_label=True)
-    with sqlite3.connect(path) as connection:
-        for begin_s, end_s in ((51, 53), (95, 103)):
-            missing = (START_S + begin_s) * 1_000, (START_S + end_s) * 1_000
-            connection.execute("DELETE FROM samples WHERE t_ms BETWEEN ? AND ?", missing)
-    connection.close()
+    write_requests(tmp_path, by_label=True, left_out=(*range(50, 54), *range(94, 104)))
 
     def gap(name, *part):
         document, _ = requests_of(path, name, *part)
         return [
-            note.partition(" s without")[0]
+            note.removeprefix("the exporter divided no energy in ").partition(" s ")[0]
             for note in document["notes"]
-            if "without samples" in note
+            if note.endswith("that energy is in the rest")
         ]
 
     assert (gap("a"), gap("b")) == (["14"], ["4"])
@@ -183,19 +167,9 @@ def test_job_of_another_server_is_no_other_work(requests_of, tmp_path):
     path = history(
         tmp_path, "ab", NodeRun("job-a", START_S + 35, START_S + 85, workload="llm-server")
     )
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as connection:
-        connection.executescript(REQUESTS_SCHEMA)
-        for name in "ab":
-            requests = [
-                replace(one, labels={CLIENT_RUN_LABEL: f"job-{name}"}) for one in served(name)
-            ]
-            row = name, requests[0].ended_at, requests[-1].ended_at, len(requests), packed(requests)
-            connection.execute(
-                "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, ?, ?, "
-                "?, ?)",
-                row,
-            )
-    connection.close()
+    for name in "ab":
+        requests = [replace(one, labels={CLIENT_RUN_LABEL: f"job-{name}"}) for one in served(name)]
+        write_divided(tmp_path, name, requests, rows_of(name), seconds_of(name))
 
     documents = [requests_of(path, name)[0] for name in ("a", "b", "job-a")]
 

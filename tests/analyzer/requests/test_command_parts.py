@@ -1,14 +1,12 @@
 """`analyzer requests` of a part of a server's requests beside other work on the same GPU, with
 known true joules.
 
-The simulated server works without a pause, a process without a run adds 150 W throughout, and only
-the time before and after all requests shows this. A client's run and the two parts lie within the
+A process without a run adds 150 W throughout, which are in the rest. A client's run and the two parts lie within the
 time of the load.
 """
 
 import csv
 import json
-import sqlite3
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,12 +22,10 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
+from tests.analyzer.requests.exporter_files import ERROR_J, energy_rows, write_divided
 from tests.exporter.requests.division.server import IDLE_W, serve
-from tests.workloads.wattline.contract.packed_requests import packed
 from wattline.contract import metrics as m
-from wattline.contract.history import REQUESTS_FILE
 from wattline.contract.requests.served import CLIENT_RUN_LABEL, ServedRequest
-from wattline.contract.requests.stored import REQUESTS_SCHEMA
 
 QUIET_S, OTHER_W = 20.0, 150.0
 JOB_S = (START_S + 34.3, START_S + 69.6)
@@ -108,17 +104,30 @@ def history(served, end_s, sent, tmp_path_factory):
             yield m.RUN_REQUESTS_START, {"run_id": "server-1", **device}, START_S + QUIET_S
 
     times = scrape_times(1.0, START_S - 30, end_s + 30)
-    with sqlite3.connect(folder / REQUESTS_FILE) as connection:
-        connection.executescript(REQUESTS_SCHEMA)
-        ends = [one.ended_at for one in sent]
-        row = (min(ends), max(ends), len(sent), packed(sent))
-        connection.execute(
-            "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES ('server-1', "
-            "?, ?, ?, ?)",
-            row,
-        )
-    connection.close()
+    seconds_s = np.append(np.arange(START_S, end_s), end_s)
+    joules = np.diff(np.interp(seconds_s, *energy_of(steps)))
+    spans = served.spans
+    idle_j = IDLE_W * (spans.ended_s - spans.arrived_s) / 10
+    write_divided(
+        folder,
+        "server-1",
+        sent,
+        energy_rows(served.shapley_j + idle_j, idle_j),
+        zip(
+            seconds_s[:-1].tolist(),
+            seconds_s[1:].tolist(),
+            joules.tolist(),
+            (IDLE_W * np.diff(seconds_s)).tolist(),
+            strict=True,
+        ),
+    )
     return write_history(folder, series_of_scrapes((t, values(t)) for t in times))
+
+
+def energy_of(steps):
+    """Return times, and the energies up to them, of steps of power."""
+    times_s, watts = np.array([*steps, (steps[-1][0] + 1_000.0, 0.0)]).T
+    return times_s, np.append(0.0, np.cumsum(watts[:-1] * np.diff(times_s)))
 
 
 @pytest.fixture
@@ -150,12 +159,19 @@ def rows_of(call, history, tmp_path):
     return analyze
 
 
-def test_intervals_of_a_client_contain_the_true_joules(rows_of, served, sent):
-    job = rows_of("job-1")
+def test_requests_have_the_stored_energies(rows_of, served, sent):
+    """With 2 J by the model, 2 % of the energy above idle, and 5 % of the idle energy."""
+    whole = rows_of("server-1")
 
-    true_j = {one.request_id: joules for one, joules in zip(sent, served.shapley_j, strict=True)}
-    inside = [abs(joules - true_j[name]) <= job.half_j[name] for name, joules in job.joules.items()]
-    assert np.mean(inside) >= 0.95
+    idle_j = IDLE_W * (served.spans.ended_s - served.spans.arrived_s) / 10
+    random_j = 1.96 * np.hypot(ERROR_J, 0.02 * served.shapley_j)
+    names = [one.request_id for one in sent]
+    assert [whole.joules[name] for name in names] == pytest.approx(
+        served.shapley_j.tolist(), rel=1e-6
+    )
+    assert [whole.half_j[name] for name in names] == pytest.approx(
+        np.hypot(random_j, 0.05 * idle_j).tolist(), rel=1e-4
+    )
 
 
 def test_request_has_the_same_joules_through_each_command(rows_of, sent):

@@ -23,11 +23,9 @@ from tests.analyzer.node import (
     series_of_scrapes,
     write_history,
 )
-from tests.workloads.wattline.contract.packed_requests import packed
+from tests.analyzer.requests.exporter_files import energy_rows, write_divided
 from wattline.contract import metrics as m
-from wattline.contract.history import REQUESTS_FILE
 from wattline.contract.requests.served import ServedRequest
-from wattline.contract.requests.stored import REQUESTS_SCHEMA
 from wattline.contract.work import SHARE_POLICY
 
 IDLE_W, A_W, B_W = 100.0, 200.0, 80.0
@@ -92,18 +90,41 @@ def served(name):
         )
 
 
-def write_requests(folder):
-    with sqlite3.connect(folder / REQUESTS_FILE) as connection:
-        connection.executescript(REQUESTS_SCHEMA)
-        for name in "ab":
-            requests = list(served(name))
-            row = (name, len(requests), packed(requests))
-            connection.execute(
-                "INSERT INTO batch (run_id, first_end, last_end, requests, body) VALUES (?, 0, 0, "
-                "?, ?)",
-                row,
-            )
-    connection.close()
+def gpu_w(second):
+    """Return the power of the GPU in a second of the run of server a."""
+    a_w = A_W if A_BUSY_S[0] <= second < A_BUSY_S[1] else 0.0
+    b_w = B_W if B_BUSY_S[0] <= second < B_BUSY_S[1] else 0.0
+    return a_w, b_w
+
+
+def seconds_of(name, *, is_shared=True, left_out=()):
+    """Yield the divided seconds of a run: its part of the power and of the idle power."""
+    begin_s, end_s = A_S if name == "a" else (B_FROM_S, B_S[1])
+    for second in range(int(begin_s), int(end_s)):
+        if second in left_out:
+            continue
+        a_w, b_w = gpu_w(second)
+        idle_w = IDLE_W / 2 if is_shared and B_FROM_S <= second < B_S[1] else IDLE_W
+        own_w = (a_w if name == "a" else b_w) if is_shared else a_w + b_w
+        yield START_S + second, START_S + second + 1, idle_w + own_w, idle_w
+
+
+def rows_of(name, *, is_shared=True):
+    """Return the energies of the requests of a run, each the only one in its time."""
+    seconds = {each[0]: each for each in seconds_of(name, is_shared=is_shared)}
+    joules, idle_j = [], []
+    for one in served(name):
+        own = [seconds[t] for t in seconds if one.started_at <= t < one.ended_at]
+        joules.append(sum(each[2] for each in own))
+        idle_j.append(sum(each[3] for each in own))
+    return energy_rows(joules, idle_j)
+
+
+def write_requests(folder, *names, is_shared=True):
+    for name in names:
+        rows = rows_of(name, is_shared=is_shared)
+        seconds = seconds_of(name, is_shared=is_shared)
+        write_divided(folder, name, list(served(name)), rows, seconds)
 
 
 @pytest.fixture
@@ -124,30 +145,31 @@ def requests_of(call, tmp_path):
     return analyze
 
 
-def true_a_j(k):
-    """Return the energy of a request of server a; while b has requests, each server has half of the
+def true_a_j(k, from_s):
+    """Return the energy of a request of server a; while b has a part, each server has half of the
     idle power.
     """
     begin_s = A_BUSY_S[0] + 2 * k
-    shared_s = max(0.0, min(begin_s + 2, B_S[1]) - max(begin_s, B_FROM_S))
+    shared_s = max(0.0, min(begin_s + 2, B_S[1]) - max(begin_s, from_s))
     return 2 * (IDLE_W + A_W) - shared_s * IDLE_W / 2
 
 
-def assert_divided(of_a, of_b):
+def assert_divided(of_a, of_b, from_s):
+    """Check the energies of both runs, of which b has a part of the idle power from an instant."""
     (a, a_j), (b, b_j) = of_a, of_b
     totals = [
         each[name] for each in (a, b) for name in ("requests_energy_joules", "rest_energy_joules")
     ]
     assert sum(totals) == pytest.approx(TOTAL_J, rel=1e-9)
-    assert sum(totals[2:]) == pytest.approx(B_J, rel=1e-9)
+    assert sum(totals[2:]) == pytest.approx(B_J + (B_FROM_S - from_s) * IDLE_W / 2, rel=1e-9)
     assert sum(a_j.values()) == pytest.approx(totals[0], rel=1e-9)
-    assert a_j == pytest.approx({f"a-{k}": true_a_j(k) for k in range(50)}, rel=1e-6)
+    assert a_j == pytest.approx({f"a-{k}": true_a_j(k, from_s) for k in range(50)}, rel=1e-6)
     assert b_j == pytest.approx({f"b-{k}": IDLE_W / 2 + B_W for k in range(40)}, rel=1e-6)
 
 
 def test_report_of_a_run_names_its_requests(call, tmp_path):
     path = history(tmp_path, "ab")
-    write_requests(tmp_path)
+    write_requests(tmp_path, "a", "b")
 
     code, out, err = call(
         "report", "--source", path, "--since", "4000d", "--run-id", "b", "--out", tmp_path / "b"
@@ -159,24 +181,56 @@ def test_report_of_a_run_names_its_requests(call, tmp_path):
     assert line in (tmp_path / "b/report.html").read_text()
 
 
-def test_two_servers_on_a_gpu_have_their_attributed_energies(requests_of, tmp_path):
+def test_two_servers_on_a_gpu_have_the_energies_of_the_exporter(requests_of, tmp_path):
     path = history(tmp_path, "ab")
-    write_requests(tmp_path)
+    write_requests(tmp_path, "a", "b")
 
     a, b = (requests_of(path, name) for name in "ab")
 
-    assert_divided(a, b)
+    assert_divided(a, b, B_FROM_S)
     for (document, _), other in ((a, "b"), (b, "a")):
         (note,) = (
             note
             for note in document["notes"]
             if note.startswith(f"GPUs shared with {other}, whose requests")
         )
-        assert "divided by attribution, as the loads of a, b are not known" in note
+        assert "each run has the energy by the loads of its processes" in note
         assert not any("also used by" in note for note in document["notes"])
+    undivided = "the exporter divided no energy in 1 s of the time: that energy is not known"
+    assert [any(undivided in note for note in each["notes"]) for each, _ in (a, b)] == [False, True]
 
 
-def test_a_server_of_samples_gives_the_same_energies(requests_of, tmp_path):
+def test_requests_that_are_not_final_are_left_out(requests_of, tmp_path):
+    path = history(tmp_path, "a")
+    requests = list(served("a"))
+    rows = rows_of("a", is_shared=False)[:20]
+    rows["loss"][3:5] = 1
+    seconds = seconds_of("a", is_shared=False)
+    write_divided(tmp_path, "a", requests[:20], rows, seconds)
+    write_divided(tmp_path, "a", requests[20:], None, [])
+
+    document, joules = requests_of(path, "a")
+
+    assert joules.keys() == {f"a-{k}" for k in range(20)} - {"a-3", "a-4"}
+    assert document["measured_energy_joules"] == pytest.approx(TOTAL_J, rel=1e-9)
+    texts = " ".join(document["notes"])
+    assert "30 requests whose energy is not final yet: left out" in texts
+    assert "2 requests without energy in the exporter: left out" in texts
+
+
+def test_run_without_final_energies_is_refused(call, tmp_path):
+    path = history(tmp_path, "a")
+    write_divided(tmp_path, "a", list(served("a")), None, [])
+
+    code, _, err = call("requests", "--source", path, "--since", "4000d", "--run-id", "a")
+
+    assert code == 1
+    assert "no request has an energy: 50 requests whose energy is not final yet" in " ".join(
+        err.split()
+    )
+
+
+def test_files_of_two_servers_have_their_attributed_energies(requests_of, tmp_path):
     path = history(tmp_path, "ab")
     for name in "ab":
         fields = ("started_at", "first_token_at", "ended_at", "prompt_tokens", "generated_tokens")
@@ -192,12 +246,14 @@ def test_a_server_of_samples_gives_the_same_energies(requests_of, tmp_path):
             for name in "ab"
         )
 
-    assert_divided(a, b)
+    assert_divided(a, b, B_S[0])
+    (note,) = (note for note in a[0]["notes"] if note.startswith("GPUs shared with b"))
+    assert "their energy is divided by attribution" in note
 
 
 def test_a_run_without_reported_requests_takes_no_energy(requests_of, tmp_path):
     path = history(tmp_path, "a")
-    write_requests(tmp_path)
+    write_requests(tmp_path, "a", is_shared=False)
 
     document, joules = requests_of(path, "a")
 
@@ -214,7 +270,7 @@ def test_a_run_without_reported_requests_takes_no_energy(requests_of, tmp_path):
 
 def test_roles_of_a_shared_gpu_have_the_energy_of_their_run(requests_of, tmp_path):
     path = history(tmp_path, "ab")
-    write_requests(tmp_path)
+    write_requests(tmp_path, "a", "b")
     with sqlite3.connect(path) as connection:  # a second GPU, which only the role has
         for name, labels in connection.execute("SELECT name, labels FROM series").fetchall():
             own = json.loads(labels)
@@ -233,28 +289,9 @@ def test_roles_of_a_shared_gpu_have_the_energy_of_their_run(requests_of, tmp_pat
 
     document, _ = requests_of(path, "a", "--role", "prefill=0", "--role", "decode=1")
 
-    assert document["measured_energy_joules"] == pytest.approx(2 * TOTAL_J - B_J, rel=1e-9)
-
-
-@pytest.mark.parametrize("b_from_s", [B_FROM_S, B_S[0]])
-def test_shared_runs_have_the_energy_of_their_reports(requests_of, tmp_path, b_from_s):
-    """The samples at the end have 30 J more than the exporter attributed: they are too new."""
-    path = history(tmp_path, "ab")
-    write_requests(tmp_path)
-    change = (
-        "UPDATE samples SET value = {} WHERE series_id IN (SELECT id FROM series WHERE name = ?{})"
+    assert document["measured_energy_joules"] == pytest.approx(
+        2 * TOTAL_J - attributed_j(START_S + B_S[1])["b"], rel=1e-9
     )
-    with sqlite3.connect(path) as connection:
-        newer = change.format("value + 30", "") + " AND t_ms >= ?"
-        connection.execute(newer, (m.GPU_ENERGY.name, (START_S + 119.5) * 1_000))
-        b_start = change.format("?", " AND labels LIKE '%\"b\"%'")
-        connection.execute(b_start, (START_S + b_from_s, m.RUN_REQUESTS_START.name))
-    connection.close()
-
-    a, b = (requests_of(path, name)[0]["measured_energy_joules"] for name in "ab")
-
-    b_j = B_J + (B_FROM_S - b_from_s) * IDLE_W / 2
-    assert (a, b) == pytest.approx((TOTAL_J - b_j, b_j), rel=1e-9)
 
 
 def test_a_run_after_the_other_one_has_no_part_of_it(requests_of, tmp_path):
@@ -288,7 +325,9 @@ def test_a_run_after_the_other_one_has_no_part_of_it(requests_of, tmp_path):
 
     times = scrape_times(1.0, START_S - 30, START_S + 170)
     path = write_history(tmp_path, series_of_scrapes((t, values(t)) for t in times))
-    write_requests(tmp_path)
+    seconds = [(START_S + k, START_S + k + 1, 300.0, IDLE_W) for k in range(110)]
+    rows = energy_rows([600.0] * 50, [2 * IDLE_W] * 50)
+    write_divided(tmp_path, "a", list(served("a")), rows, seconds)
 
     document, joules = requests_of(path, "a")
 

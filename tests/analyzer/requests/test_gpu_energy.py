@@ -4,7 +4,7 @@ import numpy as np
 
 from wattline.contract import metrics as m
 from wattline_analyzer.core.sample_table import table_of
-from wattline_analyzer.requests.gpu_energy import sampled_energy
+from wattline_analyzer.requests.gpu_energy import RunGpus, sampled_energy
 
 START_S = 1_790_000_000.0
 GPU = ("a", "GPU-0")
@@ -29,7 +29,7 @@ class OneCounter:
 
 def slots(values):
     source = OneCounter(values)
-    measured = sampled_energy(source, {GPU: None}, (START_S, START_S + len(values) - 1))
+    measured = sampled_energy(source, RunGpus.alone([GPU]), (START_S, START_S + len(values) - 1))
     return (measured.edges_s - START_S).tolist(), measured.joules.tolist(), measured.sampled_j
 
 

@@ -1,10 +1,12 @@
 """Warnings and notes on a run whose energy is divided among requests."""
 
+import numpy as np
 import pytest
 
 from wattline.contract.run import Run, RunDevice
 from wattline.figures import Figure
-from wattline_analyzer.requests.notes import attributed_notes, run_notes
+from wattline_analyzer.requests.gpu_energy import RunGpus
+from wattline_analyzer.requests.notes import attributed_notes, run_notes, undivided_notes
 
 
 def recorded(*, state="ended", attributed_j=(300.0,), **results):
@@ -24,19 +26,60 @@ def recorded(*, state="ended", attributed_j=(300.0,), **results):
     )
 
 
+def notes_of(beside, run, *, reporter="server", divided_j=1_000.0, is_stored=False):
+    """Return the notes on a run beside others, on GPUs without other reports."""
+    return run_notes(RunGpus(reporter, {}), beside, run, divided_j, is_stored=is_stored)
+
+
 def test_ended_run_without_other_runs_has_no_notes():
-    assert run_notes({}, [], recorded(), "server", 1_000.0) == ([], [])
+    assert notes_of([], recorded()) == ([], [])
 
 
 def test_open_run_has_a_note_that_its_energies_change():
-    _, (note,) = run_notes({}, [], recorded(state="running"), "server", 1_000.0)
+    _, (note,) = notes_of([], recorded(state="running"))
 
     assert note.startswith("run server has not ended:")
     assert "the energies of its past requests change, too" in note
 
 
+def test_open_run_of_an_exporter_has_no_such_note():
+    assert notes_of([], recorded(state="running"), is_stored=True) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "division"),
+    [
+        (True, "each run has the energy by the loads of its processes; the half-widths"),
+        (False, "their energy is divided by attribution; the half-widths"),
+    ],
+)
+def test_shared_gpu_has_a_note_on_its_division(is_stored, division):
+    gpus = RunGpus("server", {("", "GPU-0"): frozenset({"b"}), ("", "GPU-1"): frozenset()})
+
+    _, (note,) = run_notes(gpus, ["b"], recorded(), 1_000.0, is_stored=is_stored)
+
+    assert note.startswith("GPUs shared with b, whose requests are reported, too: " + division)
+
+
+@pytest.mark.parametrize(
+    ("within_s", "seconds"),
+    [((), "14"), (((4.0, 30.0),), "10"), (((4.0, 30.0), (0.0, 21.0)), "1")],
+)
+def test_time_without_divided_energy_is_declared(within_s, seconds):
+    """No energy is divided from 0 to 5 s and from 21 to 30 s."""
+    gaps_s = np.array([[0.0, 5.0], [21.0, 30.0]])
+
+    known, unknown = (
+        undivided_notes(gaps_s, *within_s, is_known=is_known) for is_known in (True, False)
+    )
+
+    begin = f"the exporter divided no energy in {seconds} s of the time: that energy "
+    assert (known, unknown) == ([begin + "is in the rest"], [begin + "is not known, and left out"])
+    assert undivided_notes(gaps_s, (4.5, 21.0), is_known=True) == []
+
+
 def test_answers_without_numbers_of_tokens_have_a_warning_with_the_remedy():
-    (warning,), _ = run_notes({}, [], recorded(requests_without_usage=1_200.0), "server", 1_000.0)
+    (warning,), _ = notes_of([], recorded(requests_without_usage=1_200.0))
 
     assert warning.startswith("1,200 answers of the server had no numbers of tokens")
     assert '"stream_options": {"include_usage": true}' in warning
@@ -46,12 +89,12 @@ def test_answers_without_numbers_of_tokens_have_a_warning_with_the_remedy():
 def test_run_whose_answers_all_have_tokens_has_no_warning(count):
     results = {} if count is None else {"requests_without_usage": count}
 
-    assert not run_notes({}, [], recorded(**results), "server", 1_000.0).warnings
+    assert not notes_of([], recorded(**results)).warnings
 
 
 def test_run_without_requests_on_the_gpus_has_a_warning_with_energies():
-    (warning,), _ = run_notes(
-        {}, ["training"], recorded(attributed_j=(300.0, 120.5)), "server", 12_345.0
+    (warning,), _ = notes_of(
+        ["training"], recorded(attributed_j=(300.0, 120.5)), divided_j=12_345.0
     )
 
     assert warning.startswith("GPUs also used by training, without requests")
@@ -83,6 +126,6 @@ def test_client_of_a_server_with_unknown_half_width_is_not_compared():
 
 
 def test_warning_of_a_clients_run_has_no_attributed_energy():
-    (warning,), _ = run_notes({}, ["training"], recorded(), "other", 12_345.0)
+    (warning,), _ = notes_of(["training"], recorded(), reporter="other", divided_j=12_345.0)
 
     assert "attributed" not in warning

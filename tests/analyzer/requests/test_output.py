@@ -14,8 +14,8 @@ from wattline_analyzer.requests.output import (
     share_text,
 )
 from wattline_analyzer.requests.table import RequestGroup
-from wattline_exporter.requests.division.division import EnergyPart
 from wattline_exporter.requests.division.spans import RequestSpans
+from wattline_exporter.requests.division.totals import EnergyPart
 
 
 def report(joules, half_j):

@@ -6,9 +6,9 @@ import pytest
 from wattline_analyzer.requests.part import MeasuredPart, part_of_requests
 from wattline_exporter.requests.division.division import (
     DividedEnergy,
-    EnergyPart,
     RequestEnergies,
 )
+from wattline_exporter.requests.division.totals import EnergyPart
 
 MEASURED = MeasuredPart((0.0, 10.0), 40.0, 5.0)
 

@@ -115,7 +115,7 @@ def test_missing_or_damaged_requests_are_named(source, batches, message):
 
 def test_time_without_a_start_begins_at_zero_for_the_run_api(source):
     """The run API takes no infinite time."""
-    body = json.dumps({"requests": [], "next": None}).encode()
+    body = json.dumps({"batches": [], "next": None}).encode()
     with (
         http_server(lambda _path, _parameters: Reply(200, body)) as (address, received),
         closing(PrometheusSource(f"http://{address}")) as exporter,

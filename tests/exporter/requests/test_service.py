@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -429,3 +430,58 @@ def test_divided_seconds_have_the_energy_of_the_requests_and_the_rest(node):
     (totals,) = map(DivisionTotals.from_json, found.totals)
     assert totals.joules_of is not None
     assert len(sent) == len(rows)
+
+
+def cut_into_calls(requests, calls):
+    """Return the requests in that many calls, of about the same number each."""
+    edges = np.linspace(0, len(requests), calls + 1).astype(int).tolist()
+    return [requests[begin:end] for begin, end in pairwise(edges)]
+
+
+def figures_by_calls(folder, calls, *, in_order):
+    """Return energies and half-widths of 100 requests of 8 s that are reported in some calls."""
+    folder.mkdir()
+    node = ServingNode(folder)
+    rng = np.random.default_rng(5)
+    begins_s = np.sort(rng.uniform(0.0, 6.0, 100))
+    ends_s = begins_s + rng.uniform(0.2, 2.0, 100)
+
+    async def scenario():
+        begun_at = node.node.now().at
+        for step in range(32):
+            middle_s = 0.25 * (step + 0.5)
+            running = np.count_nonzero((begins_s <= middle_s) & (middle_s < ends_s))
+            node.node.power_w = IDLE_W + 10.0 * running
+            node.node.run_for(0.25)
+        sent = [
+            ServedRequest(
+                f"r-{k}", begun_at + begin, begun_at + end, 10 * k, 20 + k, begun_at + begin + 0.1
+            )
+            for k, (begin, end) in enumerate(zip(begins_s, ends_s, strict=True))
+        ]
+        order = range(100) if in_order else rng.permutation(100).tolist()
+        for call in cut_into_calls([sent[k] for k in order], calls):
+            await node.service.report("server", call)
+        await node.serve(60, rng, rate=0.0)
+        await node.service.tick(at_once=True)
+        views = [node.service.show(each.request_id) for each in sent]
+        return [(view.energy_joules, view.energy_uncertainty_joules) for view in views]
+
+    try:
+        return asyncio.run(scenario())
+    finally:
+        node.close()
+
+
+def test_energies_do_not_depend_on_the_cut_of_requests_into_calls(tmp_path):
+    """The order of sums changes energies in the last of seven digits, and half-widths, which are
+    of differences of fits, in the sixth.
+    """
+    one = np.array(figures_by_calls(tmp_path / "one", 1, in_order=True))
+
+    assert one.min() > 0.0
+    for calls, in_order in ((7, True), (7, False), (100, True), (100, False)):
+        folder = tmp_path / f"{calls}-{in_order}"
+        found = np.array(figures_by_calls(folder, calls, in_order=in_order))
+        assert found[:, 0] == pytest.approx(one[:, 0], rel=1e-6)
+        assert found[:, 1] == pytest.approx(one[:, 1], rel=1e-5)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 from tests.exporter.api import sleeper
 from tests.exporter.requests.serving_node import IDLE_W
 from tests.exporter.runs.ledger_node import GPU, FakeSensors
-from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
 from wattline_exporter.runs.admission import RunEnd, RunStart
 from wattline_exporter.sensors.readings import GpuProcess, GpuProcessList
@@ -211,49 +211,40 @@ def test_job_of_a_server_is_no_other_run_on_its_gpu(node, has_other_work):
     assert not any(shared[28:])
 
 
-def test_energies_by_load_have_a_change_of_load_at_its_time(node):
-    """Both servers have a load up to 24 s, the second one from 4.3 s on; it counts from the
-    samples' own times.
-    """
+def test_divided_seconds_have_a_change_of_load_at_its_time(node):
+    """Both servers have a load up to 24 s, the second one from 4.3 s on."""
     node.node.end("server")
     requests = [
         *((0, k, k + 1) for k in range(24)),
         (1, 4.3, 5),
         *((1, k, k + 1) for k in range(5, 24)),
     ]
-    samples = []
     with ExitStack() as stack:
         servers = TwoServers(node, (0.5, 0.25), 10, 16)
         stack.callback(servers.close)
 
         async def scenario():
             await servers.begin()
-            begun_at, tick = node.node.now().at, node.service.tick
-
-            async def tick_and_sample():
-                await tick()
-                values = node.values()
-                if (known := values.get((m.RUN_LOAD_TIMESTAMP.name, "gpu", GPU.id))) is not None:
-                    joules = [
-                        values[m.RUN_LOAD_ENERGY.name, run_id, "gpu", GPU.id] for run_id in RUNS
-                    ]
-                    samples.append((known - begun_at, *joules))
-
-            node.service.tick = tick_and_sample
+            begun_at = node.node.now().at
             await servers.serve(requests, 30)
+            await node.service.tick(at_once=True)
+            return begun_at, [await node.service.divided_energy(run_id, 0.0) for run_id in RUNS]
 
-        asyncio.run(scenario())
+        begun_at, found = asyncio.run(scenario())
 
-    loads_s = (0.0, 4.3)
-    for (from_s, *from_j), (until_s, *until_j) in ((samples[0], each) for each in samples[1:]):
-        for number, load in enumerate(servers.loads):
-            loaded_s = max(0.0, min(until_s, 24.0) - max(from_s, loads_s[number]))
-            true_j = PEAK_W * load * loaded_s + IDLE_W / 2 * (until_s - from_s)
-            assert until_j[number] - from_j[number] == pytest.approx(
-                true_j, abs=0.1 * PEAK_W * load
-            )  # of 0.1 s
-    assert samples[0][0] < 4.0
-    assert samples[-1][0] > 26.0
+    for load, load_s, divided in zip(servers.loads, (0.0, 4.3), found, strict=True):
+        begins_s, ends_s, joules, idle_j, _ = np.array(divided.seconds).T
+        from_s, until_s = begins_s - begun_at, ends_s - begun_at
+        loaded_s = np.maximum(np.minimum(until_s, 24.0) - np.maximum(from_s, load_s), 0.0)
+        true_j = PEAK_W * load * loaded_s + IDLE_W / 2 * (until_s - from_s)
+        is_shared = from_s > 1.0  # the second server reports its first request later
+        assert np.cumsum((joules - true_j)[is_shared]) == pytest.approx(
+            np.zeros(is_shared.sum()), abs=0.25 * PEAK_W * servers.loads[1]
+        )  # a slot of the load that changes
+        assert idle_j[is_shared] == pytest.approx(
+            IDLE_W / 2 * (until_s - from_s)[is_shared], rel=1e-6
+        )
+        assert until_s[-1] > 26.0
 
 
 def test_energy_of_polls_that_come_late_belongs_to_the_requests(node):

@@ -111,8 +111,6 @@ SERVICES = (
     Reading(m.REQUESTS, ("llama", ""), 2.0, (("user", "ann"),)),
     Reading(m.REQUESTS_REJECTED, ("late",), 1.0),
     Reading(m.RUN_REQUESTS_START, ("running", "gpu", UUID), START_AT + 40.0),
-    Reading(m.RUN_LOAD_TIMESTAMP, ("gpu", UUID), START_AT + 58.0),
-    Reading(m.RUN_LOAD_ENERGY, ("running", "gpu", UUID), 900.0),
     Reading(m.RUN_EMISSIONS_COVERED_RATIO, ("running", "gpu", "average"), 0.75),
     Reading(m.OTLP_SPANS, ("accepted",), 40.0),
     Reading(m.OTLP_SPANS, ("no_run",), 2.0),

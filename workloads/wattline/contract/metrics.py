@@ -360,17 +360,6 @@ RUN_REQUESTS_START = _gauge(
     _RUN_DEVICE,
     "Unix time from which the run's requests have a part of the device's energy.",
 )
-RUN_LOAD_ENERGY = _counter(
-    "wattline_run_load_energy_joules_total",
-    _RUN_DEVICE,
-    "Share of a GPU that runs with requests share, by the loads at the time; 0 at the start of the "
-    "exporter.",
-)
-RUN_LOAD_TIMESTAMP = _gauge(
-    "wattline_run_load_timestamp_seconds",
-    ("component", "device"),
-    "Unix time up to which wattline_run_load_energy_joules_total is known.",
-)
 RUN_PHASE_SECONDS = _counter(
     "wattline_run_phase_seconds_total",
     ("run_id", "phase"),
@@ -545,8 +534,6 @@ METRICS: tuple[Metric, ...] = (
     RUN_WORK_TIMESTAMP,
     RUN_RESULT,
     RUN_REQUESTS_START,
-    RUN_LOAD_ENERGY,
-    RUN_LOAD_TIMESTAMP,
     RUN_PHASE_SECONDS,
     RUN_PHASE_START,
     RUN_PHASE_ENERGY,

@@ -153,8 +153,8 @@ class Division:
         self.idle_j = self._guessed_j = self._other_j = 0.0
         """Idle energy of the divided slots, energy above idle of guessed first tokens, and the part
         of that energy that may be of other work."""
-        self._phase_errors_j = np.zeros((2, ERRORS))
-        """Signed errors of the energies above idle of prefill and decode in the divided slots."""
+        self._phases_j = np.zeros((2, 1 + ERRORS))
+        """Energies above idle of prefill and decode in the divided slots, with signed errors."""
         self._divided: list[EnergySlots] = []
         """Slots that were divided since `take_divided`."""
         self._assumed_until_s = -np.inf  # the end of the last slot with an assumed idle power
@@ -302,7 +302,7 @@ class Division:
 
     @property
     def totals(self) -> DivisionTotals:
-        return DivisionTotals.of(self._phase_errors_j, self._guessed_j, self._other_j, self.model)
+        return DivisionTotals.of(self._phases_j, self._guessed_j, self._other_j, self.model)
 
     def take_divided(self) -> list[EnergySlots]:
         """Return the slots that were divided since the last call."""
@@ -411,7 +411,7 @@ class Division:
             self._separable = self._fit_slots.is_separable(model, self.other_ratio)
         self._guessed_j += float(guessed_j.sum())
         self._other_j += self.other_ratio * float(dynamic_j.sum())
-        self._phase_errors_j += phase_joules(rates, loads)[:, 1:].sum(axis=-1)
+        self._phases_j += phase_joules(rates, loads).sum(axis=-1)
         self._divided.append(slots)
         self.idle_j += float(slots.idle_j.sum())
         self._rates = np.concatenate([self._rates, rates], axis=1)
@@ -579,7 +579,7 @@ def divide_all(
     groups = np.zeros(len(spans), dtype=np.int32) if groups is None else groups
     count = int(groups.max(initial=-1)) + 1
     divided = DividedEnergy(*np.zeros((3, len(spans))))
-    half_j, other_half_j = np.zeros(len(spans)), 0.0
+    half_j = np.zeros(len(spans))
     group_sums: Energies | None = None
     file = _File(spans, slots, untimed)
     division = Division(np.intp, file.slot_s, is_regular=False, role=role)
@@ -589,17 +589,12 @@ def divide_all(
         divided.decode_j[at] = energies.decode_j
         divided.idle_j[at] = energies.idle_j
         half_j[at] = half_widths_j(energies)
-        other_half_j += division.other_ratio * float(energies.dynamic_j.sum())
         sums = energies.by_group(groups[at], count)
         group_sums = sums if group_sums is None else group_sums.plus(sums)
     assert group_sums is not None, "a file has slots"
     assert division.model is not None, "enough slots have requests"
-    dynamic_j = float(divided.dynamic_j.sum())
-    other_ratio = other_half_j / dynamic_j if dynamic_j else 0.0
     totals = division.totals
-    phases_j = np.array([divided.prefill_j.sum(), divided.decode_j.sum()])
-    idle_half_j = slots.idle_ratio * float(divided.idle_j.sum())
-    prefill, decode = totals.phases(phases_j, other_ratio, idle_half_j)
+    prefill, decode = totals.phases(slots.idle_ratio * float(divided.idle_j.sum()))
     separable = slots.idle_known and is_separable(
         division.model.windows, (prefill.joules, decode.joules), (prefill.half_j, decode.half_j)
     )
@@ -616,9 +611,9 @@ def divide_all(
         idle_half_j=slots.idle_ratio * division.idle_j,
         prefill=prefill if separable else None,
         decode=decode if separable else None,
-        context_token=totals.context_token(other_ratio) if states_context else None,
+        context_token=totals.context_token() if states_context else None,
         joules_of=division.model.joules_of,
-        other_half_j=other_half_j,
+        other_half_j=totals.other_j,
     )
 
 

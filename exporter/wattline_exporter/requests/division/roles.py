@@ -12,12 +12,12 @@ import numpy.typing as npt
 from wattline_exporter.requests.division.arrays import FloatArray
 from wattline_exporter.requests.division.division import (
     DividedEnergy,
-    EnergyPart,
     RequestEnergies,
     divide_all,
 )
 from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import IDLE_RATIO, EnergySlots, RequestSpans
+from wattline_exporter.requests.division.totals import EnergyPart
 
 _LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
 
