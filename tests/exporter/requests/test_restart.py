@@ -25,6 +25,7 @@ from wattline.contract.requests.served import ServedRequest
 from wattline.contract.requests.stored import unpack_requests
 from wattline_exporter.config.request_options import RequestSettings
 from wattline_exporter.requests.division.columns import RequestColumns
+from wattline_exporter.requests.division.totals import DivisionTotals
 from wattline_exporter.requests.service import RequestService
 from wattline_exporter.requests.store import RequestStore
 from wattline_exporter.simulation import Constant
@@ -226,9 +227,17 @@ def test_energies_after_a_kill_are_those_without_it(tmp_path, down_s):
         before = await energies(node, [each for each in sent if each.request_id in final])
         assert before == pytest.approx([*final.values()], rel=1e-6)
         assert 20 < len(final) < 80
+        divided = await node.service.divided_energy("server", 0.0)
+        begins_at, ends_at, joules, *_ = np.array(divided.seconds).T
+        assert (begins_at[1:] > ends_at[:-1] - 1e-3).all()
+        divided_j.append((joules.sum(), sum(map(phases_j, divided.totals))))
         return np.array(await energies(node, sent))
 
+    def phases_j(totals):
+        return sum(DivisionTotals.from_json(totals).phases_j)
+
     found = []
+    divided_j = []
     for is_killed in (False, True):
         folder = tmp_path / str(is_killed)
         folder.mkdir()
@@ -240,6 +249,7 @@ def test_energies_after_a_kill_are_those_without_it(tmp_path, down_s):
         node.close()
 
     plain_j, killed_j = found
+    assert divided_j[1] == pytest.approx(divided_j[0], rel=0.01)  # of all slots, each once
     assert killed_j.sum() == pytest.approx(plain_j.sum(), rel=0.01)
     assert np.abs(killed_j - plain_j).mean() < 0.02 * plain_j.mean()
 

@@ -317,7 +317,7 @@ class Division:
         self._divided = []
         self._guessed_j = 0.0
         self._other_j = 0.0
-        self._phase_errors_j[:] = 0.0
+        self._phases_j[:] = 0.0
 
     def estimate(self, spans: RequestSpans) -> tuple[FloatArray, FloatArray] | None:
         """Return the likely joules of requests by the model, and their half-widths; None without a
