@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from struct import Struct
 from typing import Any
 
 import pynvml
@@ -21,6 +22,10 @@ from wattline_exporter.simulation import (
 )
 from wattline_exporter.simulation.nvml.library import Handle, Library, raise_nvml_error
 
+_FIELD = Struct("=IIqqIIQ")
+"""nvmlFieldValue_t: id, scope, timestamp, latency, value type, status, and the value. A field is
+packed at once, since each attribute of pynvml's structure costs a Python call.
+"""
 _NEVER_ACTIVE_REASONS = (76, 269, 270, 271)
 """Fields of sync boost, thermal slowdown by software and by hardware, and power brake."""
 
@@ -34,14 +39,18 @@ class Power(Library):
         fieldIds: list[int | tuple[int, int]],  # noqa: N803  # pynvml's
     ) -> Any:
         gpu, now = self._gpu(handle)
-        values = (pynvml.c_nvmlFieldValue_t * len(fieldIds))()
-        for value, requested in zip(values, fieldIds, strict=True):
-            value.fieldId, value.scopeId = (
-                (requested, 0) if isinstance(requested, int) else requested
+        has_fields = not gpu.faults & Fault.NO_FIELDS
+        timestamp_us = time.time_ns() // 1_000
+        packed = bytearray(len(fieldIds) * _FIELD.size)
+        for number, requested in enumerate(fieldIds):
+            field, scope = (requested, 0) if isinstance(requested, int) else requested
+            typed = _typed_value(field, gpu, now) if has_fields and not scope else None
+            kind, value = typed or (0, 0)
+            status = pynvml.NVML_SUCCESS if typed else pynvml.NVML_ERROR_NOT_SUPPORTED
+            _FIELD.pack_into(
+                packed, number * _FIELD.size, field, scope, timestamp_us, 0, kind, status, value
             )
-            value.timestamp = time.time_ns() // 1_000
-            _set_value(value, gpu, now)
-        return values
+        return (pynvml.c_nvmlFieldValue_t * len(fieldIds)).from_buffer(packed)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int:
         gpu, now = self._gpu(handle)
@@ -76,22 +85,6 @@ class Power(Library):
             )
         except ValueError as error:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
-
-
-def _set_value(value: Any, gpu: SimulatedGpuState, now: float) -> None:
-    typed = (
-        None
-        if value.scopeId or gpu.faults & Fault.NO_FIELDS
-        else _typed_value(value.fieldId, gpu, now)
-    )
-    if typed is None:
-        value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
-        return
-    value.valueType, number = typed
-    if value.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT:
-        value.value.uiVal = number
-    else:
-        value.value.ullVal = number
 
 
 def _typed_value(field: int, gpu: SimulatedGpuState, now: float) -> tuple[int, int] | None:
