@@ -20,6 +20,14 @@ after its end.
 AFTER_END_S = 0.5
 """Time after the end of a run, beside the usual lag, within which its last requests are reported.
 """
+LAST_CALL_S = 1.0
+"""Longest time from the last call to the end of the run with which a server has reported all its
+requests, and longest time to its next call in that case.
+"""
+OWN_LAG_RATIO = 0.1
+"""Lag of the last call relative to the largest one, from which it is of the same reporter: another
+one that reports at once has a shorter lag.
+"""
 KEPT_S = 300.0
 """Time for which the largest values count at least, and twice that at most."""
 
@@ -71,6 +79,10 @@ class Watermark:
         """The same, of requests that an earlier call could not have: a server that reports all its
         requests in one call has none to report after it.
         """
+        self._last_lag_s = 0.0
+        """The same, of the last call."""
+        self._freshest_s = math.inf
+        """Shortest time from the end of a request to its report."""
 
     def report(self, arrived_s: FloatArray, ended_s: FloatArray, now_s: float) -> None:
         """Note the N requests of a call, at least one, by their arrivals and ends."""
@@ -82,7 +94,9 @@ class Watermark:
         self._lag.add(now_s - first_end_s, now_s)
         is_first = self._called_s == -math.inf
         since_s = last_end_s if is_first else max(first_end_s, min(self._called_s, last_end_s))
-        self._lag_after_call.add(now_s - since_s, now_s)
+        self._last_lag_s = now_s - since_s
+        self._lag_after_call.add(self._last_lag_s, now_s)
+        self._freshest_s = min(self._freshest_s, now_s - last_end_s)
         self._first_s = min(self._first_s, now_s)
         self._latest_end_s = max(self._latest_end_s, last_end_s)
         self._called_s = now_s
@@ -106,7 +120,7 @@ class Watermark:
 
     def closed_s(self, now_s: float) -> float:
         """Return the time up to which energy can be divided for good, inf for all of it."""
-        lag_s = min(max(self._lag_after_call.value, self._lateness_s), self.window_s)
+        lag_s = min(max(self._lag_after_end_s, self._lateness_s), self.window_s)
         if now_s >= max(self._run_end_s, self._restarted_s) + AFTER_END_S + lag_s:
             return math.inf
         closed_s = now_s - self.wait_s(now_s)
@@ -114,6 +128,19 @@ class Watermark:
             return closed_s
         disorder_s = max(self._disorder.value, LEAST_DISORDER_S, self._lateness_s)
         return max(closed_s, self._latest_end_s - disorder_s - self._longest.value)
+
+    @property
+    def _lag_after_end_s(self) -> float:
+        """Longest time from the end of the run to the last report of its requests.
+
+        A server that reports rarely, and has reported the rest at the end, has none left.
+        """
+        lag_s = self._lag_after_call.value
+        has_called = self._called_s >= self._run_end_s - LAST_CALL_S
+        is_own = self._last_lag_s >= OWN_LAG_RATIO * lag_s
+        if has_called and is_own and self._freshest_s <= LAST_CALL_S:
+            return min(lag_s, LAST_CALL_S)
+        return lag_s
 
     def _is_new(self, now_s: float) -> bool:
         """Return whether the durations of requests are unknown yet."""

@@ -91,6 +91,19 @@ def test_watermark_after_a_restart_waits_for_reports_that_could_not_come():
     ("calls", "closed_s"),
     [
         ([(20.5, (1.0, 5.0), (18.0, 20.0))], 301.0),  # one call with all requests
+        # one call every 30 s, and the rest just before the end
+        ([(270.0, (1.0, 240.0), (260.0, 270.0)), (299.5, (270.0, 271.0), (280.0, 299.0))], 301.5),
+        # the same, but the last call is of a second reporter
+        (
+            [
+                (270.0, (1.0, 240.0), (260.0, 270.0)),
+                (290.0, (270.0, 271.0), (280.0, 289.0)),
+                (299.5, (280.0, 299.0)),
+            ],
+            300.5 + 19.0,
+        ),
+        # each call has requests that ended 60 s ago
+        ([(298.5, (230.0, 238.5)), (299.5, (230.0, 239.5))], 300.5 + 60.0),
         ([(20.5, (18.0, 20.0)), (99.0, (90.0, 98.0))], 301.5),  # each request after 1 s at most
         ([(30.0, (1.0, 30.0)), (60.0, (1.0, 31.0), (40.0, 59.0))], 300.5 + 29.0),  # each 30 s
     ],
