@@ -122,7 +122,8 @@ def test_energies_are_the_answers_of_the_exporter_to_the_last_digit(served, tmp_
     names = ("energy_joules", "energy_uncertainty_joules", "idle_energy_joules")
     for request_id, row in found.items():
         view = views[request_id]
-        assert {name: float(row[name]) for name in names} == {name: view[name] for name in names}
+        values = {name: float(row[name]) if row[name] else None for name in names}
+        assert values == {name: view[name] for name in names}
 
 
 def test_counters_and_report_have_the_energies_of_the_requests(served, tmp_path):

@@ -200,7 +200,8 @@ def _divided_slots(
     if not slots.idle_known:
         notes.append(
             "idle power unknown: the lowest power is assumed; the half-widths include this energy, "
-            "and the energies of prefill and decode are not stated"
+            "and the energies of prefill and decode are not stated; leave the GPUs without load "
+            "for ten seconds, once: their idle power is stored"
         )
     return slots
 

@@ -45,7 +45,10 @@ def requests_output(report: RequestEnergyReport, top: int) -> CommandOutput:
 
 
 def request_columns(report: RequestEnergyReport) -> dict[str, Sequence[Any] | FloatArray]:
-    """Return the columns with one value for each request, the one with the most energy first."""
+    """Return the columns with one value for each request, the one with the most energy first.
+
+    An idle energy of an assumed idle power is not a number.
+    """
     table, energies, joules = report.table, report.energies, report.joules
     spans, order = table.spans, (-joules).argsort(kind="stable")
     return {
@@ -57,7 +60,7 @@ def request_columns(report: RequestEnergyReport) -> dict[str, Sequence[Any] | Fl
         "generated_tokens": spans.generated_tokens[order].astype(int),
         "energy_joules": joules[order],
         "energy_uncertainty_joules": energies.half_j[order],
-        "idle_energy_joules": energies.divided.idle_j[order],
+        "idle_energy_joules": np.where(energies.idle_known, energies.divided.idle_j, np.nan)[order],
         **_phase_columns(report, order),
         **{f"label_{name}": list(table.label_values(name, order)) for name in table.label_names},
     }

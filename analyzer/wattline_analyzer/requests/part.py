@@ -82,6 +82,7 @@ def part_of_requests(
         prefill=part_of_phase(energies.prefill, prefill_j),
         decode=part_of_phase(energies.decode, decode_j),
         other_half_j=_half_of_part_j(all_j, energies.other_half_j, prefill_j + decode_j),
+        idle_known=energies.idle_known[own],
     )
 
 

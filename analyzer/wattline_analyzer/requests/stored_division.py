@@ -103,6 +103,7 @@ def stored_request_energies(
     divided = DividedEnergy(*np.zeros((3, len(stored))))
     half_j = np.zeros(len(stored))
     separable = np.zeros(len(stored), dtype=bool)
+    idle_known = np.zeros(len(stored), dtype=bool)
     sums: Energies | None = None
     for part, rows in stored.chunks():
         energies = energies_of(rows)
@@ -111,6 +112,7 @@ def stored_request_energies(
         divided.idle_j[part] = energies.idle_j
         half_j[part] = row_half_widths_j(rows)
         separable[part] = rows["is_separable"]
+        idle_known[part] = rows["is_idle_known"]
         of_groups = energies.by_group(groups[part], count)
         sums = of_groups if sums is None else sums.plus(of_groups)
     assert sums is not None, "a table has requests"
@@ -141,6 +143,7 @@ def stored_request_energies(
         context_token=totals.context_token() if totals and states_context else None,
         joules_of=np.array(totals.joules_of or np.zeros(4)) if totals else np.zeros(4),
         other_half_j=totals.other_ratio * sum(phases_j) if totals else 0.0,
+        idle_known=idle_known,
     )
 
 

@@ -68,6 +68,7 @@ class FinalEnergy:
     half_j: float
     missing_s: float
     is_separable: bool
+    is_idle_known: bool
     is_of_role: bool
     is_shared: bool
     mean_s: float

@@ -376,6 +376,7 @@ class Server:
         set_energies(rows, found.energies)
         self._division.rest_j += float(found.total_j.sum() - totals_j(rows).sum())  # of rounding
         rows["missing_s"] = found.missing_s
+        rows["is_idle_known"] = found.idle_known
         rows["is_separable"] = found.keys["has_first_token"] & found.separable
         arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)

@@ -82,15 +82,12 @@ class _SharedGpu:
         self._known.clear()
         self._totals.clear()
 
-    def note(self, read: GpuLoadPeriod, idle_w: float) -> list[GpuLoadPeriod]:
-        """Note the loads of the next period; return the parts of the last one, which are known
-        now.
-        """
+    def note(self, read: GpuLoadPeriod, idle_w: float) -> None:
+        """Note the loads of the next period, with which those of the last one are known."""
         parts = list(_parts(self.readings[0], self.readings[-1], read)) if self.readings else []
         self.periods.extend(_Period(each, idle_w) for each in parts)
         self.readings = [*self.readings[-1:], read]
         self.change()
-        return parts
 
     @property
     def membership(self) -> Membership:
@@ -221,21 +218,14 @@ class GpuShares:
             if all(each.is_final for each in gpu.members.values()):
                 del self._gpus[device]
 
-    def note_loads(self, now_s: float) -> dict[Device, list[GpuLoadPeriod]]:
-        """Note the loads up to now, also of runs that report no requests yet; return the periods
-        known since.
-        """
+    def note_loads(self, now_s: float) -> None:
+        """Note the loads up to now, also of runs that report no requests yet."""
         self._forget(now_s)
-        found: dict[Device, list[GpuLoadPeriod]] = {}
         for device, gpu in self._gpus.items():
-            noted_s, idle_w = (
-                gpu.readings[-1].end_s if gpu.readings else -math.inf,
-                self._idle_w(device) or 0.0,
-            )
-            found[device] = [
-                part for read in self._periods(device, noted_s) for part in gpu.note(read, idle_w)
-            ]
-        return found
+            noted_s = gpu.readings[-1].end_s if gpu.readings else -math.inf
+            idle_w = self._idle_w(device) or 0.0
+            for read in self._periods(device, noted_s):
+                gpu.note(read, idle_w)
 
     def known_s(self, devices: Iterable[Device], now_s: float) -> float:
         """Return the time up to which the loads of all shared GPUs are known, or UNKNOWN_S ago if

@@ -54,6 +54,10 @@ NOT_SAVED_TEXT = (
     "request_id: the energy of request {request_id!r} of run {run_id} could not be saved; check "
     "the disk that holds --state.path"
 )
+IDLE_NOTE = (
+    "idle power unknown: the half-width includes an assumed idle energy; leave the GPUs without "
+    "load for ten seconds, once: their idle power is stored"
+)
 COMBINED_NOTE = "prefill and decode cannot be separated"
 
 RequestId = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID, pattern=TEXT_PATTERN)]
@@ -182,6 +186,8 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
             notes=[LOSS_NOTES[energy.loss]],
         )
     notes = [] if energy.is_separable else [COMBINED_NOTE]
+    if not energy.is_idle_known:
+        notes.append(IDLE_NOTE)
     if energy.is_shared:
         notes.append(SHARED_NOTE)
     if energy.missing_s > MISSING_S:
@@ -197,7 +203,7 @@ def final_view(request_id: str, run_id: str, energy: FinalEnergy) -> RequestView
         state="final",
         energy_joules=energy.total_j,
         energy_uncertainty_joules=energy.half_j,
-        idle_energy_joules=energy.idle_j,
+        idle_energy_joules=energy.idle_j if energy.is_idle_known else None,
         prefill_energy_joules=_of_phase(energy, energy.prefill_j),
         decode_energy_joules=_of_phase(energy, energy.decode_j),
         notes=notes,

@@ -29,6 +29,7 @@ def energies():
         context_token=None,
         joules_of=np.zeros(4),
         other_half_j=3.0,
+        idle_known=np.array([True, False, True]),
     )
 
 
@@ -45,6 +46,7 @@ def test_part_of_requests_has_half_widths_of_its_groups():
     assert part.group_half_j.tolist() == [1.5, 0.5]
     assert part.idle_half_j == 0.5
     assert part.other_half_j == 1.5
+    assert part.idle_known.tolist() == [True, False]
     assert part.unassigned_j == pytest.approx(10.0)
     assert part.prefill == EnergyPart(6.0, pytest.approx(0.6))
 

@@ -76,6 +76,20 @@ def test_half_width_of_a_saved_energy_is_that_of_its_parts(state):
     assert found.half_j == pytest.approx(np.hypot(random_j, 3.0) + 1.5, rel=1e-4)
 
 
+def test_answer_without_a_known_idle_power_says_how_to_measure_it():
+    """The assumed idle energy of 60 J is in the total, and in the half-width as a limit."""
+    rows = batch(1, 1, first_j=40.0)
+    rows["idle_j"], rows["limit_j"], rows["most_j"] = 60.0, 60.0, 200.0
+
+    view = final_view("r-1", "server", FinalEnergy.of(rows))
+
+    assert view.energy_joules == 100.0
+    assert view.energy_uncertainty_joules == pytest.approx(60.0 + 1.96 * 0.8, rel=1e-4)
+    assert view.idle_energy_joules is None
+    assert view.notes[1].startswith("idle power unknown: the half-width includes an assumed idle")
+    assert "without load for ten seconds, once" in view.notes[1]
+
+
 def test_half_width_of_a_role_has_its_own_floor(state):
     """A server of one phase has errors of 4 % instead of 2 %: 1.96 times 4 J of 100 J."""
     rows = batch(1, 2, first_j=100.0)

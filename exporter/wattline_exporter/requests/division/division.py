@@ -82,13 +82,15 @@ class DividedRequests:
     """Energies of requests that are final, by keys of the caller.
 
     `missing_s` (N,) is the time of each one before the first slot that it could be divided in.
-    `separable` is the mask of those whose energies of prefill and decode can be stated.
+    `separable` is the mask of those whose energies of prefill and decode can be stated,
+    `idle_known` of those whose idle power was measured.
     """
 
     keys: np.ndarray
     energies: Energies
     missing_s: FloatArray
     separable: Mask
+    idle_known: Mask
 
     @property
     def prefill_j(self) -> FloatArray:
@@ -447,6 +449,7 @@ class Division:
             ),
             missing_s,
             separable=is_known & self._separable if self._role is None else ended_s > arrived_s,
+            idle_known=is_known,
         )
         if final.stop:
             self._estimates.compare(held[_ESTIMATED_J], divided.total_j)
@@ -527,7 +530,7 @@ class RequestEnergies:
     attends to, None if it is not significant. `joules_of` (4,) are the fitted joules of the terms.
     `group_half_j` (G,) are the half-widths of the energies of groups, `total_half_j` is the one of
     all requests together. `other_half_j` is the part of all half-widths by work that no request
-    reports.
+    reports. `idle_known` (N,) is the mask of those whose idle power was measured.
     """
 
     divided: DividedEnergy
@@ -543,6 +546,7 @@ class RequestEnergies:
     context_token: EnergyPart | None
     joules_of: FloatArray
     other_half_j: float
+    idle_known: Mask
 
     @property
     def dynamic_j(self) -> FloatArray:
@@ -614,6 +618,7 @@ def divide_all(
         context_token=totals.context_token() if states_context else None,
         joules_of=division.model.joules_of,
         other_half_j=totals.other_j,
+        idle_known=np.full(len(spans), slots.idle_known),
     )
 
 

@@ -42,9 +42,9 @@ ENERGY_TYPE = np.dtype(ENERGY_FIELDS)
 """Final request with its energy in joules, in single precision before anything uses it.
 
 `missing_s`: time before the first slot that it could be divided in. `mean_s`: time whose power is a
-mean, since the meters were read late. `is_separable`: its energies of prefill and decode can be
-stated. `is_shared`: another run used its GPUs then. `is_of_role`: its server works in one phase.
-`loss` is the reason why it has no energy, or 0.
+mean, since the meters were read late. `is_idle_known`: its idle power was measured. `is_separable`:
+its energies of prefill and decode can be stated. `is_shared`: another run used its GPUs then.
+`is_of_role`: its server works in one phase. `loss` is the reason why it has no energy, or 0.
 """
 _HEAD = struct.Struct("<IH")
 """CRC-32 of all that follows, and a bit for each of _COLUMNS that is not 0 for all requests."""
@@ -56,7 +56,6 @@ def set_energies(rows: np.ndarray, energies: Energies) -> None:
         rows[name] = getattr(energies, name)
     for name, errors_j in zip(_ERROR_FIELDS, energies.errors_j, strict=True):
         rows[name] = errors_j
-    rows["is_idle_known"] = energies.known_idle_j == energies.idle_j
     rows["is_of_role"] = energies.floor_ratio == ROLE_RATIO
 
 

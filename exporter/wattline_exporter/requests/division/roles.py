@@ -73,6 +73,7 @@ def divide_roles(
         context_token=decode.context_token,
         joules_of=prefill.joules_of + decode.joules_of,
         other_half_j=prefill.other_half_j + decode.other_half_j,
+        idle_known=prefill.idle_known & decode.idle_known,
     )
 
 
