@@ -1,4 +1,5 @@
-"""Rules that have one home: half-widths, increases of counters, texts of numbers, constants.
+"""Rules that have one home: half-widths, increases of counters, differences of groups, texts of
+numbers, constants.
 
 A half-width that is unknown must stay unknown, so that 0 in its place is searched as well.
 
@@ -60,6 +61,10 @@ HOMES_OF_TEXTS = {
 HOMES_OF_CONSTANTS = {
     "workloads/wattline/figures.py": "factors of energies and of normal distributions",
     "exporter/wattline_exporter/storage/sample_store.py": "milliseconds of an hour",
+}
+HOMES_OF_STATISTICS = {
+    "analyzer/wattline_analyzer/core/statistics.py": "differences of groups, outliers, limits",
+    f"{DIVISION}/spans.py": "noise of a meter in slots without requests",
 }
 HOMES_OF_DIGITS = {
     "workloads/wattline/figures.py": "significant digits of numbers without an error",
@@ -275,6 +280,29 @@ def formats_of_digits(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def statistical_tests(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that import distributions or a rule of outliers, or divide a standard
+    deviation by the root of a number.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = {one.name for one in node.names}
+            of_scipy = {"special", "stats"} & names if node.module == "scipy" else set()
+            is_distribution = node.module in {"scipy.special", "scipy.stats"} or of_scipy
+            if is_distribution or names & {"MAD_TO_SIGMA", "NormalDist"}:
+                yield node.lineno
+        elif isinstance(node, ast.Import):
+            if any(one.name in {"scipy.special", "scipy.stats"} for one in node.names):
+                yield node.lineno
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            left = {_own_name(one.func) for one in ast.walk(node.left) if isinstance(one, ast.Call)}
+            right = {
+                _own_name(one.func) for one in ast.walk(node.right) if isinstance(one, ast.Call)
+            }
+            if left & {"std", "stdev"} and "sqrt" in right:
+                yield node.lineno
+
+
 def repeated_constants(tree: ast.AST) -> Iterator[int]:
     """Yield the lines with a constant that has a home, also as a product or a quantile."""
     for node in ast.walk(tree):
@@ -403,6 +431,7 @@ RULES = [
     pytest.param(choices_of_increase, HOMES_OF_COUNTERS, id="increase-of-a-counter"),
     pytest.param(formats_of_energy, HOMES_OF_TEXTS, id="text-of-joules"),
     pytest.param(formats_of_digits, HOMES_OF_DIGITS, id="significant-digits"),
+    pytest.param(statistical_tests, HOMES_OF_STATISTICS, id="difference-of-groups"),
     pytest.param(repeated_constants, HOMES_OF_CONSTANTS, id="constant"),
 ]
 
@@ -463,6 +492,13 @@ def test_rule_stands_in_its_homes_only(
         (formats_of_digits, 'text = f"{rate:,.4g} requests/s"'),
         (formats_of_digits, 'text = f"{rate:.4g}"'),
         (formats_of_digits, 'text = format(rate, ".4g")'),
+        (statistical_tests, "from scipy.stats import mannwhitneyu"),
+        (statistical_tests, "from scipy import stats"),
+        (statistical_tests, "import scipy.special"),
+        (statistical_tests, "from statistics import NormalDist"),
+        (statistical_tests, "from wattline.figures import MAD_TO_SIGMA, Figure"),
+        (statistical_tests, "error = float(np.std(logs, ddof=1)) / math.sqrt(n)"),
+        (statistical_tests, "error = statistics.stdev(values) / len(values) ** 0.5 / math.sqrt(2)"),
         (repeated_constants, "energy_kwh = energy_j / 3_600_000"),
         (repeated_constants, "KWH_J = 3.6e6"),
         (repeated_constants, "energy_kwh = energy_j * 2.7778e-7"),
@@ -489,6 +525,8 @@ column = Column("J", "kWh")
 energy_kwh = energy_j / JOULES_PER_KWH
 hours = seconds / 3_600
 half = NORMAL_95 * error
+half = student_quantile(n - 1, 0.975) * error
+cv = np.std(values, ddof=1) / np.mean(values)
 each = energy_of_one(energy, work.amount)
 power_w = energy_j / seconds
 whole_j = math.fsum(part.number for part in parts)

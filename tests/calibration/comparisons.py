@@ -14,7 +14,7 @@ from tests.analyzer.recommend.sample_sweeps import sample_run
 from tests.calibration.coverage import LEVELS, Draw, Kind, from_intervals
 from tests.laboratory.loads import log_uniform
 from wattline.figures import Figure
-from wattline_analyzer.core.group_ratios import RunValue, geometric_means, ratios_to_first
+from wattline_analyzer.core.statistics import RunValue, geometric_means, ratios_to_first
 from wattline_analyzer.recommend.advice import advise
 from wattline_analyzer.recommend.objective import SweepQuestion
 from wattline_analyzer.recommend.sweep import Sweep

@@ -33,7 +33,8 @@ def compare_command(
         list[str],
         typer.Argument(
             metavar="RUN_OR_GROUP",
-            help="Run ID, or labels such as model=a,mps=true; the first is the baseline.",
+            help="Run ID, or labels such as model=a,mps=true; the first is the baseline. One "
+            "group alone has its means.",
         ),
     ],
     *,
@@ -62,8 +63,6 @@ def compare_command(
         selectors = [parse_selector(text) for text in groups]
     except SelectionError as error:
         raise typer.BadParameter(str(error)) from error
-    if len(selectors) < 2:
-        raise typer.BadParameter("only one run or group given; give two or more")
     clock = Clock(time.time, time.sleep, wait, time.time())
     with connection.open() as source:
         warnings: list[str] = []

@@ -10,15 +10,16 @@ from wattline.contract.work import is_useful, most_common_first
 from wattline.figures import Figure, short_text
 from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.emissions import origin_text
-from wattline_analyzer.core.group_ratios import (
-    RatioDifference,
-    RunValue,
-    geometric_means,
-    ratios_to_first,
-)
 from wattline_analyzer.core.recorded_run import RecordedRun
 from wattline_analyzer.core.run_report import Report, Work
 from wattline_analyzer.core.sample_table import last
+from wattline_analyzer.core.statistics import (
+    RatioDifference,
+    RunValue,
+    geometric_means,
+    outliers,
+    ratios_to_first,
+)
 
 _SAVES = ("saves {}", "costs {} more")
 _LASTS = ("takes {} less time", "takes {} more time")
@@ -73,7 +74,7 @@ class RunGroup:
 @dataclass(frozen=True, slots=True)
 class ComparisonLine:
     """One figure by group, and its differences from the first group; None where a run of the group
-    lacks it.
+    lacks it. `outliers` are the runs that are left out.
     """
 
     figure: RunFigure
@@ -81,6 +82,7 @@ class ComparisonLine:
     differences: tuple[RatioDifference | None, ...]
     less: str
     more: str
+    outliers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +287,19 @@ def _lines(groups: Sequence[RunGroup]) -> list[ComparisonLine]:
     words: dict[str, tuple[str, str]] = {"duration": _LASTS, "rate": _RATES, "emissions": _EMITS}
     lines = []
     for figure in figures:
-        samples = [_samples(group, figure, paired=_paired(groups)) for group in groups]
+        samples = [group_values(group, figure, paired=_paired(groups)) for group in groups]
         there = [position for position, group in enumerate(samples) if group]
-        known = [group for group in samples if group]
+        flags = outliers([samples[position] for position in there])
+        known = [
+            [one for one, is_outlier in zip(samples[at], marks, strict=True) if not is_outlier]
+            for at, marks in zip(there, flags, strict=True)
+        ]
+        left_out = [
+            one.run_id
+            for at, marks in zip(there, flags, strict=True)
+            for one, is_outlier in zip(groups[at].members, marks, strict=True)
+            if is_outlier
+        ]
         by_level = dict(zip(there, geometric_means(known), strict=True))
         against = (
             dict(zip(there[1:], ratios_to_first(known), strict=True)) if there[:1] == [0] else {}
@@ -299,12 +311,13 @@ def _lines(groups: Sequence[RunGroup]) -> list[ComparisonLine]:
                 tuple(by_level.get(position) for position in positions),
                 tuple(against.get(position) for position in positions),
                 *words.get(figure.kind, _SAVES),
+                tuple(left_out),
             )
         )
     return [line for line in lines if any(line.levels)]
 
 
-def _samples(
+def group_values(
     group: RunGroup, figure: RunFigure, *, paired: Callable[[GroupMember], object]
 ) -> list[RunValue]:
     """Return the values of a group; empty if a run lacks the figure or has zero."""

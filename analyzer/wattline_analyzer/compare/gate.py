@@ -1,9 +1,9 @@
 """Sequential test for an increase of the energy between two groups of repeated runs.
 
-After each repeat, one-sided t-tests ask whether the energy increased at all, and whether it
-increased by less than the largest allowed increase. The probabilities of both errors are divided
-among all repeats that are planned (Bonferroni), more of it to later ones, so that stopping at the
-first answer adds no false alarms.
+After each repeat, outliers are left out, for example a cold first run. Then one-sided t-tests ask
+whether the energy increased at all, and whether it increased by less than the largest allowed
+increase. The probabilities of both errors are divided among all repeats that are planned
+(Bonferroni), more of it to later ones, so that stopping at the first answer adds no false alarms.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from wattline.contract.work import is_useful, most_common_first, primary_first
-from wattline.figures import Figure, sum_of_independent, unknown
+from wattline.figures import Figure
 from wattline_analyzer.compare.comparison import GroupMember, RunFigure, RunGroup, unequal_work
-from wattline_analyzer.core.group_ratios import FEWEST_PAIRS
-from wattline_analyzer.core.statistics import FloatArray, student_quantile
+from wattline_analyzer.core.statistics import (
+    FEWEST_PAIRS,
+    LogDifference,
+    RunValue,
+    geometric_means,
+    is_beyond_chance,
+    log_difference,
+    outliers,
+)
 
 FALSE_ALARM = 0.01
 """Largest probability of `regression` where the energy did not increase."""
 FALSE_PASS = 0.05
 """Largest probability of `pass` where the energy increased by the largest allowed increase."""
 FEWEST_REPEATS = 2
-NO_UNCERTAINTY = "the measurement uncertainty is unknown"
 _SPENDING_POWER = 2.0
 """The part of an error probability that a repeat gets rises with this power of its number."""
 
@@ -63,7 +67,9 @@ class GateResult:
     planned: int
     paired: bool
     without_uncertainty: tuple[str, ...] = ()
-    """Runs whose measurement uncertainty is unknown: the limits contain only that of the others."""
+    """Runs whose measurement uncertainty is unknown: the limits are those of the scatter alone."""
+    outliers: tuple[str, ...] = ()
+    """Runs that are left out; with pairs, both runs of a pair."""
 
 
 def gate_figure(groups: Sequence[RunGroup], key: str | None = None) -> RunFigure:
@@ -140,110 +146,107 @@ def judge(
     """
     pairs = _pairs(*(group.members for group in groups))
     columns = list(zip(*pairs, strict=True)) if pairs else [group.members for group in groups]
-    values = [
-        np.array([one.figures[figure].value for one in column[:planned]]) for column in columns
-    ]
-    longest = min(len(group) for group in values)
-    decision = _Decision(Verdict.CANNOT_TELL, math.log(values[1][0] / values[0][0]), None, None)
-    repeats = 1
-    for repeats in range(FEWEST_REPEATS, longest + 1):
-        logs = [np.log(group[:repeats]) for group in values]
-        measured = sum_of_independent(
-            _relative_mean([one.figures[figure] for one in column[:repeats]]) for column in columns
-        )
-        spread = _standard_error(logs[0], logs[1], paired=bool(pairs))
-        decision = _test(
-            logs,
-            spread,
-            measured.half_width,
-            math.log1p(max_increase),
-            _part(repeats, planned),
-        )
+    longest = min(planned, *map(len, columns))
+    look = _Look.after(columns, figure, 1, paired=bool(pairs))
+    decision = _Decision(Verdict.CANNOT_TELL, None, None)
+    for repeat in range(FEWEST_REPEATS, longest + 1):
+        look = _Look.after(columns, figure, repeat, paired=bool(pairs))
+        decision = _test(look.difference, math.log1p(max_increase), _part(repeat, planned))
         if decision.verdict is not Verdict.CANNOT_TELL:
             break
-    means = [Figure(float(np.exp(np.mean(np.log(group[:repeats]))))) for group in values]
     low, high = (
         None if limit is None else math.exp(limit) for limit in (decision.low, decision.high)
     )
+    baseline, candidate = geometric_means(look.values)
     return GateResult(
         decision.verdict,
         figure,
-        means[0],
-        means[1],
-        math.exp(decision.log),
+        Figure(baseline.value),
+        Figure(candidate.value),
+        math.exp(look.difference.log),
         low,
         high,
-        repeats,
+        look.repeats,
         planned,
         bool(pairs),
-        tuple(
-            one.run_id
-            for column in columns
-            for one in column[:repeats]
-            if one.figures[figure].half_width is None
-        ),
+        tuple(one.run_id for one in look.kept if one.figures[figure].half_width is None),
+        look.outliers,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Runs up to one repeat, without outliers, and their difference."""
+
+    repeats: int
+    kept: tuple[GroupMember, ...]
+    outliers: tuple[str, ...]
+    values: Sequence[Sequence[RunValue]]
+    difference: LogDifference
+
+    @classmethod
+    def after(
+        cls,
+        columns: Sequence[Sequence[GroupMember]],
+        figure: RunFigure,
+        repeats: int,
+        *,
+        paired: bool,
+    ) -> _Look:
+        members = [column[:repeats] for column in columns]
+        values = [
+            [
+                RunValue(one.figures[figure], at if paired else one.run_id)
+                for at, one in enumerate(column)
+            ]
+            for column in members
+        ]
+        flags = outliers(values)
+        groups = [
+            [one for one, is_outlier in zip(column, marks, strict=True) if not is_outlier]
+            for column, marks in zip(values, flags, strict=True)
+        ]
+        marked = [
+            pair
+            for column, marks in zip(members, flags, strict=True)
+            for pair in zip(column, marks, strict=True)
+        ]
+        return cls(
+            repeats,
+            tuple(one for one, is_outlier in marked if not is_outlier),
+            tuple(one.run_id for one, is_outlier in marked if is_outlier),
+            groups,
+            log_difference(groups[0], groups[1], paired=paired),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
     verdict: Verdict
-    log: float
     low: float | None
     high: float | None
 
 
-def _test(
-    logs: Sequence[FloatArray],
-    spread: tuple[float, float],
-    measured: float | None,
-    limit: float,
-    part: float,
-) -> _Decision:
-    """Return the decision at one repeat; without `measured`, its limits are the scatter alone."""
-    error, freedom = spread
-    log = float(np.mean(logs[1]) - np.mean(logs[0]))
-    least = [] if measured is None else [measured]
-    low = log - max([student_quantile(freedom, 1 - FALSE_ALARM * part) * error, *least])
-    high = log + max([student_quantile(freedom, 1 - FALSE_PASS * part) * error, *least])
+def _test(difference: LogDifference, limit: float, part: float) -> _Decision:
+    """Return the decision at one repeat, which has this part of the probabilities of error."""
+    below = difference.half_width(1 - FALSE_ALARM * part)
+    above = difference.half_width(1 - FALSE_PASS * part)
+    assert below is not None
+    assert above is not None
+    low = difference.log - below
+    high = difference.log + above
     if high < limit:
-        return _Decision(Verdict.PASS, log, low, high)
+        return _Decision(Verdict.PASS, low, high)
     # an increase that is certain, but closer to 0 than to the limit, is no regression yet
-    found = low > 0 and log > limit / 2
-    return _Decision(Verdict.REGRESSION if found else Verdict.CANNOT_TELL, log, low, high)
+    is_found = low > 0 and difference.log > limit / 2
+    is_regression = is_found and is_beyond_chance(difference.log, difference.repeats)
+    return _Decision(Verdict.REGRESSION if is_regression else Verdict.CANNOT_TELL, low, high)
 
 
 def _part(repeat: int, planned: int) -> float:
     """Return the part of an error probability for this repeat."""
     weights = [number**_SPENDING_POWER for number in range(FEWEST_REPEATS, planned + 1)]
     return float(repeat**_SPENDING_POWER / math.fsum(weights))
-
-
-def _standard_error(first: FloatArray, second: FloatArray, *, paired: bool) -> tuple[float, float]:
-    """Return the standard error of the difference of the means, and its degrees of freedom (Welch's
-    without pairs).
-    """
-    n = len(first)
-    if paired:
-        return float(np.std(second - first, ddof=1)) / math.sqrt(n), n - 1.0
-    variances = [float(np.var(group, ddof=1)) / n for group in (first, second)]
-    spread = math.fsum(variance**2 for variance in variances) / (n - 1)
-    total = math.fsum(variances)
-    return math.sqrt(total), total**2 / spread if spread > 0 else 2.0 * (n - 1)
-
-
-def _relative_mean(values: Sequence[Figure]) -> Figure:
-    """Return a mean as a ratio to itself, with the measurement uncertainty of the runs.
-
-    It is partial where that of a run is unknown: its half-width contains the others only.
-    """
-    runs = [
-        unknown(NO_UNCERTAINTY)
-        if value.half_width is None
-        else Figure(1.0, value.relative_half_width)
-        for value in values
-    ]
-    return sum_of_independent(runs).scaled(1 / len(runs))
 
 
 def _pairs(

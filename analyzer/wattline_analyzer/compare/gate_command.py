@@ -79,7 +79,11 @@ def gate_command(
     ] = _REPEATS,
     summary: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to which a summary in Markdown is appended."),
+        typer.Option(
+            metavar="FILE",
+            help="File with summaries in Markdown: that of the same groups and figure is replaced, "
+            "else one is appended.",
+        ),
     ] = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
@@ -101,7 +105,11 @@ def gate_command(
         RepeatedRunError,
         group_warnings,
     )
-    from wattline_analyzer.compare.gate_output import gate_markdown, gate_output
+    from wattline_analyzer.compare.gate_output import (
+        gate_mark,
+        gate_markdown,
+        gate_output,
+    )
     from wattline_analyzer.core.printing import print_output
     from wattline_analyzer.core.run_catalog import SelectionError, parse_selector
     from wattline_analyzer.core.runs.load import Clock
@@ -127,14 +135,18 @@ def gate_command(
     result = gate.judge(groups, chosen, limit, repeats)
     print_output(gate_output(result, groups, limit, warnings), form)
     if summary is not None:
-        _append(summary, gate_markdown(result, groups, limit, warnings))
+        text = gate_markdown(result, groups, limit, warnings)
+        _write_summary(summary, gate_mark(result, groups), text)
     raise typer.Exit(_EXIT_CODES[result.verdict])
 
 
-def _append(path: Path, text: str) -> None:
+def _write_summary(path: Path, mark: str, section: str) -> None:
+    """Write a section between two marks in place of that of an earlier repeat, or append it."""
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        first, _, rest = before.partition(mark)
+        _, _, after = rest.partition(mark)
+        path.write_text(f"{first}{after}{mark}{section}{mark}", encoding="utf-8")
     except OSError as error:
         exit_with_error(
             f"cannot write to {path}: {error.strerror}; give --summary a file with write permission"

@@ -36,7 +36,10 @@ def gate_output(
         "max_repeats": result.planned,
         "paired": result.paired,
     }
-    without = {"runs_without_uncertainty": list(result.without_uncertainty)}
+    without = {
+        "runs_without_uncertainty": list(result.without_uncertainty),
+        "outliers": list(result.outliers),
+    }
     names = [
         {"name": group.name, "runs": [one.run_id for one in group.members]} for group in groups
     ]
@@ -49,6 +52,12 @@ def gate_output(
     }
     parts = [*_lines(result, groups, max_increase), *(f"warning: {text}" for text in warnings)]
     return CommandOutput(["\n".join(parts)], document, [record])
+
+
+def gate_mark(result: GateResult, groups: Sequence[RunGroup]) -> str:
+    """Return the comment around the section of these groups and this figure in a summary."""
+    names = ", ".join((*(group.name for group in groups), result.figure.key))
+    return f"<!-- analyzer gate: {names.replace('--', '- -')} -->\n"
 
 
 def gate_markdown(
@@ -107,6 +116,11 @@ def _lines(result: GateResult, groups: Sequence[RunGroup], max_increase: float) 
         "the change is above "
         f"the lower one, {100 * (1 - FALSE_PASS):g} % that it is below the upper one."
     )
+    if result.outliers:
+        yield (
+            f"Left out as outliers: {', '.join(result.outliers)}; run each command once before the "
+            "first repeat if its first run needs more."
+        )
     if result.without_uncertainty:
         yield (
             "The measurement uncertainty is unknown for "

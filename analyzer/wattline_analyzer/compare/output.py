@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from wattline.figures import Figure, energy_text, half_text, mass_text
 from wattline_analyzer.compare.comparison import ComparisonLine, GroupComparison, RunFigure
 from wattline_analyzer.core import units
-from wattline_analyzer.core.group_ratios import RatioDifference
+from wattline_analyzer.core.statistics import (
+    FALSE_CLEAR,
+    FEWEST_FOR_SMALL,
+    SMALL,
+    RatioDifference,
+)
 from wattline_analyzer.core.tables import (
     Cell,
     Column,
@@ -27,6 +32,10 @@ _ROUNDED = (
     "is the same in every "
     "run on a GPU, so differences between such runs are known better."
 )
+_CLEAR = (
+    f"A difference is clear by a test of level {100 * FALSE_CLEAR:g} %; with fewer than "
+    f"{FEWEST_FOR_SMALL} repeats a side also if it is {100 * SMALL:g} % or more."
+)
 _ATTRIBUTED = (
     "Energy per unit of {} is that attributed to the runs, since others used their devices as "
     "well; the energy is that "
@@ -35,6 +44,7 @@ _ATTRIBUTED = (
 
 
 def comparison_output(comparison: GroupComparison) -> CommandOutput:
+    """Return levels and differences; only levels of a group alone."""
     short = _differing_labels([group.name for group in comparison.groups])
     names = [
         f"{name} (n = {len(group.members)})"
@@ -55,6 +65,8 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
         one and not one.repeated for line in comparison.lines for one in line.differences
     )
     notes = [f"{_MARK} {_SINGLE}."] if is_single else []
+    if any(one and one.repeated for line in comparison.lines for one in line.differences):
+        notes.append(_CLEAR)
     levels = ["Geometric means with 95 % CI."]
     if any(level and level.bias for line in comparison.lines for level in line.levels):
         levels.append(_ROUNDED)
@@ -64,10 +76,15 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
         if any(member.is_attributed for member in group.members)
     ]:
         levels.append(_ATTRIBUTED.format(" and ".join(attributed)))
+    levels += _left_out(comparison)
     titles = ("Figure", "Group", f"Difference from {short[0]}")
     parts: list[str | Table] = [
         Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=levels),
-        Table("", [Column(title, text=True) for title in titles], differences, notes=notes),
+        *(
+            [Table("", [Column(title, text=True) for title in titles], differences, notes=notes)]
+            if len(comparison.groups) > 1
+            else []
+        ),
         *(f"warning: {text}" for text in comparison.warnings),
     ]
     records = [record for line in comparison.lines for record in _records(comparison, line)]
@@ -82,6 +99,24 @@ def comparison_output(comparison: GroupComparison) -> CommandOutput:
         "warnings": list(comparison.warnings),
     }
     return CommandOutput(parts, document, records)
+
+
+def _left_out(comparison: GroupComparison) -> Iterator[str]:
+    """Yield the runs that are outliers, with their figures, and the levels without limits."""
+    figures: dict[tuple[str, ...], list[str]] = {}
+    for line in comparison.lines:
+        if line.outliers:
+            figures.setdefault(line.outliers, []).append(figure_name(line.figure))
+    for run_ids, names in figures.items():
+        yield f"Left out as outliers of {'; '.join(names)}: {', '.join(run_ids)}."
+    reasons: dict[str, list[str]] = {}
+    for line in comparison.lines:
+        for group, level in zip(comparison.groups, line.levels, strict=True):
+            if level is not None and level.low is None and level.reason:
+                name = f"{figure_name(line.figure)} of {group.name}"
+                reasons.setdefault(level.reason, []).append(name)
+    for reason, names in reasons.items():
+        yield f"No CI of {'; '.join(names)}: {reason}."
 
 
 def figure_name(figure: RunFigure) -> str:
@@ -148,10 +183,14 @@ def _records(comparison: GroupComparison, line: ComparisonLine) -> list[dict[str
             "group": group.name,
             "n": len(group.members),
             **estimate_record(level, "value"),
+            "outliers": [
+                run for run in line.outliers if run in {one.run_id for one in group.members}
+            ],
             "ratio": difference.ratio if difference else None,
             "ratio_low": difference.low if difference else None,
             "ratio_high": difference.high if difference else None,
             "clear": difference.clear if difference else None,
+            "p": difference.p if difference else None,
             "from_repeats": difference.repeated if difference else None,
             "text": _text(line, difference) if difference else None,
         }
@@ -167,7 +206,8 @@ def difference_text(difference: RatioDifference, less: str, more: str) -> str:
     """
     count = f"n = {difference.n}" if difference.repeated or difference.n != 2 else "1 vs. 1 run"
     if difference.low is None or difference.high is None:
-        return f"{signed_percent(difference.ratio - 1)}, confidence unknown ({count})"
+        why = difference.too_short or "confidence unknown"
+        return f"{signed_percent(difference.ratio - 1)}, {why} ({count})"
     basis = "" if difference.repeated else f", {_SINGLE}"
     if not difference.clear:
         interval = (

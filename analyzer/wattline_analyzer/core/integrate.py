@@ -24,7 +24,6 @@ from wattline_analyzer.core.samples import (
     sample_median,
     sample_quantiles,
 )
-from wattline_analyzer.core.statistics import student_quantile
 
 RUN_AGE_S = 0.4
 """Maximum age of a scraped counter during a run: sensor update (0.1 s), poll and shared rendering.
@@ -257,6 +256,9 @@ def _median_half_w(power: Samples) -> float:
     Correlated readings count as fewer: n (1 − r) / (1 + r), with the lag-1 autocorrelation r, whose
     estimate is too low by (1 + 3 r) / n (Kendall, Biometrika 41, 1954).
     """
+    # a report without idle windows does not import scipy, which takes 0.3 s of CPU time
+    from wattline_analyzer.core.statistics import student_quantile
+
     count, deviations = len(power), power.value - power.value.mean()
     squares = float(deviations @ deviations)
     if squares == 0:

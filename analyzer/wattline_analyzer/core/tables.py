@@ -284,12 +284,14 @@ def estimate_record(estimate: Figure | None, name: str) -> dict[str, float | Non
 
 
 def estimate_cell(estimate: Figure | None, scale: float = 1.0, unit: str = "") -> Cell:
-    """Return `8.74 % (7.6 to 9.7)`, the 95 % CI in brackets; `scale` converts the value to
-    `unit`.
+    """Return `8.74 % (7.6 to 9.7)`, the 95 % CI in brackets, or why it has none; `scale` converts
+    the value to `unit`.
     """
     if estimate is None or not math.isfinite(estimate.number):
         return Cell()
     text = f"{short_text(scale * estimate.number)}{unit}"
     if estimate.low is not None and estimate.high is not None:
         text += f" ({scale * estimate.low:.3g} to {scale * estimate.high:.3g})"
+    elif estimate.reason:
+        text += f" ({estimate.reason})"
     return Cell(text, estimate.value, low=estimate.low, high=estimate.high)

@@ -42,20 +42,18 @@ def advise(sweep: Sweep, question: SweepQuestion) -> Advice:
     groups = [
         [at for at, run in enumerate(sweep.runs) if run.setting == each] for each in sweep.settings
     ]
-    outliers = stats.pooled_outliers([[costs.cost[at] for at in group] for group in groups])
+    flags = stats.outliers(_run_values(sweep, costs.cost, groups))
     kept = [
-        [at for position, at in enumerate(group) if not (marks and marks[position])]
-        for group, marks in zip(groups, outliers, strict=True)
+        [at for at, is_outlier in zip(group, marks, strict=True) if not is_outlier]
+        for group, marks in zip(groups, flags, strict=True)
     ]
+    outliers = [sum(marks) if len(marks) >= stats.FEWEST_FOR_OUTLIERS else None for marks in flags]
     base = _baseline(sweep.settings, question)
     cost, time = (
         _comparison(sweep, values, kept, question) for values in (costs.cost, costs.time_s)
     )
     table = _Comparisons(sweep, costs, kept, base, cost, time)
-    candidates = [
-        _candidate(table, number, None if marks is None else sum(marks))
-        for number, marks in enumerate(outliers)
-    ]
+    candidates = [_candidate(table, number, excluded) for number, excluded in enumerate(outliers)]
     candidates = _with_fitted_rates(_with_pareto_front(candidates))
     broken = [
         replace(each, broken=tuple(_broken_constraints(each, candidates[base], question)))
@@ -85,15 +83,16 @@ def _comparison(
     """Compare the settings; None if half of them have fewer than three repeats."""
     if np.median([len(group) for group in kept]) < FEWEST_REPEATS:
         return None
-    rows = [
-        (values[at], number, sweep.runs[at].repeat)
-        for number, group in enumerate(kept)
-        for at in group
+    return stats.compare_settings(_run_values(sweep, values, kept), question.confidence)
+
+
+def _run_values(
+    sweep: Sweep, values: Sequence[float], groups: Sequence[Sequence[int]]
+) -> list[list[stats.RunValue]]:
+    return [
+        [stats.RunValue(Figure(values[at]), sweep.runs[at].repeat) for at in group]
+        for group in groups
     ]
-    measured, numbers, repeats = zip(*rows, strict=True)
-    return stats.compare_settings(
-        measured, numbers, repeats, seed=question.seed, confidence=question.confidence
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +323,7 @@ def _decide(
     )
     chosen = final[fastest]
     verdict: Verdict = "apply"
-    if base in equal:
+    if base in equal or not comparison.is_clear(base, best, open_):
         chosen, verdict = final[base], "no_clear_difference" if equal == set(open_) else "keep"
     return replace(
         advice,

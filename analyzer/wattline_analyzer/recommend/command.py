@@ -100,9 +100,6 @@ def recommend_command(  # a command's options are its arguments
         list[str] | None,
         typer.Option(metavar="LABEL=VALUE", help="Value of a --joint label in the baseline."),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Random seed of the bootstrap.")
-    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -143,7 +140,7 @@ def recommend_command(  # a command's options are its arguments
     default = DEFAULT_MAX_SLOWDOWN if goal in WITHOUT_TIME else math.inf
     slowdown = default if max_slowdown is None else max_slowdown / 100
     question = SweepQuestion(
-        goal, unit, slowdown if math.isfinite(slowdown) else None, slos, eta, baselines, seed
+        goal, unit, slowdown if math.isfinite(slowdown) else None, slos, eta, baselines
     )
     with connection.open() as source:
         runs = _load_runs(source, experiment, run_id or [], since_s, joint or [], wait=wait)

@@ -61,7 +61,6 @@ class SweepQuestion:
     slos: Mapping[str, float] = field(default_factory=dict)
     eta: float = 0.5
     baseline: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
     confidence: float = CONFIDENCE
 
 

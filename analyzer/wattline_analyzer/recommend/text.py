@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from wattline.contract.work import unit_of_one
 from wattline.figures import Figure, number_text, significant_text
-from wattline_analyzer.core.statistics import CONFIDENCE, FEWEST_FOR_OUTLIERS
+from wattline_analyzer.core.statistics import (
+    CONFIDENCE,
+    FEWEST_FOR_OUTLIERS,
+    OUTLIER_SCALES,
+    SMALL,
+)
 from wattline_analyzer.recommend.advice import FEWEST_REPEATS, NEGLIGIBLE
 from wattline_analyzer.recommend.objective import Advice, Candidate, Objective
 
@@ -118,7 +123,7 @@ def advice_remarks(advice: Advice) -> Iterator[str]:
     if advice.detectable is not None:
         way = "paired by repeat" if advice.paired else "unpaired"
         yield (
-            f"bootstrap {way}, Holm's correction; smallest detectable difference: "
+            f"t-test {way}, Holm's correction; smallest detectable difference: "
             f"{100 * advice.detectable:.1f} %"
         )
     if advice.verdict == "too_few_repeats":
@@ -209,8 +214,8 @@ def _excluded_runs(advice: Advice) -> Iterator[str]:
     outliers = {each.setting: each.outliers for each in advice.candidates if each.outliers}
     for setting, count in outliers.items():
         yield (
-            f"{setting}: {count} run{'s' if count > 1 else ''} excluded (more than 3.5 MAD from "
-            "the median)"
+            f"{setting}: {count} run{'s' if count > 1 else ''} excluded (far from the median: over "
+            f"{OUTLIER_SCALES:g} MAD and {100 * SMALL:g} %)"
         )
     few = [each for each in advice.candidates if each.outliers is None]
     if few and advice.verdict != "too_few_repeats":

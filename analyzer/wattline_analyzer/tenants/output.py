@@ -53,7 +53,8 @@ def tenant_output(summary: TenantSummary) -> CommandOutput:
 
 def _effect_text(one: MpsEffect) -> str:
     text = difference_text(one.difference, "is {} less", "is {} more")
-    return f"{text}; Cliff's delta {one.cliffs_delta:+.2f}, p = {one.p:.3g}"
+    p = "" if one.difference.p is None else f", p = {one.difference.p:.3g}"
+    return f"{text}; Cliff's delta {one.cliffs_delta:+.2f}{p}"
 
 
 def _rows(mix: TenantMix) -> list[dict[str, Any]]:
@@ -99,7 +100,7 @@ def _document(summary: TenantSummary) -> dict[str, Any]:
                 "ratio_high": one.difference.high,
                 "clear": one.difference.clear,
                 "cliffs_delta": one.cliffs_delta,
-                "mann_whitney_p": one.p,
+                "p": one.difference.p,
             }
             for one in summary.effects
         ],

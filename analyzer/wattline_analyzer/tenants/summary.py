@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from wattline.figures import Figure
-from wattline_analyzer.core.group_ratios import (
+from wattline_analyzer.core.statistics import (
     RatioDifference,
     RunValue,
     geometric_means,
+    outliers,
     ratios_to_first,
 )
 from wattline_analyzer.tenants.figures import (
@@ -42,15 +42,14 @@ class TenantMix:
 
 @dataclass(frozen=True, slots=True)
 class MpsEffect:
-    """Effect of MPS on a figure of the same tenants, with Cliff's delta and p of the exact
-    Mann-Whitney test.
+    """Effect of MPS on a figure of the same tenants, with Cliff's delta, which describes how far
+    the repeats overlap.
     """
 
     tenants: tuple[str, ...]
     figure: str
     difference: RatioDifference
     cliffs_delta: float
-    p: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +101,28 @@ def _mix(
 
 
 def _mean(values: Sequence[Figure]) -> Figure:
-    """Return the geometric mean. The CI of the repeats is widened by the limits, whose errors need
-    not cancel.
+    """Return the geometric mean of the repeats that are no outliers."""
+    return geometric_means(_kept([_run_values(values, None)]))[0]
+
+
+def _run_values(values: Sequence[Figure], side: object) -> list[RunValue]:
+    """Return figures of repeats. Their errors may be the same in each repeat, as those of the time
+    between two scrapes, so that their limits are common ones.
     """
-    mean = geometric_means(
-        [[RunValue(Figure(one.value), position) for position, one in enumerate(values)]]
-    )[0]
-    if mean.skewed is None and (len(values) > 1 or values[0].low is None):
-        return mean
-    low, high = mean.skewed or (mean.number, mean.number)
-    limits = low * _mean_ratio(values, 0), high * _mean_ratio(values, 1)
-    return Figure(mean.value, skewed=limits)
-
-
-def _mean_ratio(values: Sequence[Figure], end: int) -> float:
-    """Return the geometric mean of one limit over the value; 0 where a limit is 0."""
-    ratios = [
-        max(one.limits[end] / one.number, 0.0) if one.low is not None else 1.0 for one in values
+    return [
+        RunValue(
+            Figure(one.value) if one.low is None else Figure(one.value, skewed=one.limits),
+            (side, position),
+        )
+        for position, one in enumerate(values)
     ]
-    return math.prod(ratios) ** (1 / len(ratios))
+
+
+def _kept(groups: Sequence[Sequence[RunValue]]) -> list[list[RunValue]]:
+    return [
+        [one for one, is_outlier in zip(group, marks, strict=True) if not is_outlier]
+        for group, marks in zip(groups, outliers(groups), strict=True)
+    ]
 
 
 def _effects(
@@ -153,30 +155,8 @@ def _effects(
 def _effect(
     names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, Figure]]]
 ) -> MpsEffect:
-    from scipy.stats import mannwhitneyu
-
-    without, under = ([one[name] for one in sides[mps]] for mps in (False, True))
-    groups = [
-        [RunValue(value, (mps, position)) for position, value in enumerate(values)]
-        for mps, values in ((False, without), (True, under))
-    ]
-    values = [[one.number for one in side] for side in (under, without)]
-    p = float(mannwhitneyu(*values, method="auto").pvalue)
-    difference = _widened(ratios_to_first(groups)[0], sides[False], sides[True], name)
-    return MpsEffect(names, name, difference, cliffs_delta(*values), p)
-
-
-def _widened(
-    difference: RatioDifference,
-    without: Sequence[Mapping[str, Figure]],
-    under: Sequence[Mapping[str, Figure]],
-    name: str,
-) -> RatioDifference:
-    """Return the difference with the limits of its figures, which need not cancel."""
-    if difference.low is None or difference.high is None:
-        return difference
-    base, other = ([one[name] for one in side] for side in (without, under))
-    lowest, highest = _mean_ratio(base, 0), _mean_ratio(base, 1)
-    low = difference.low * _mean_ratio(other, 0) / highest
-    high = difference.high * _mean_ratio(other, 1) / lowest if lowest > 0 else math.inf
-    return replace(difference, low=low, high=high, clear=difference.clear and not low <= 1 <= high)
+    without, under = (_run_values([one[name] for one in sides[mps]], mps) for mps in (False, True))
+    groups = _kept([without, under])
+    values = [[one.value.number for one in group] for group in groups]
+    difference = ratios_to_first(groups)[0]
+    return MpsEffect(names, name, difference, cliffs_delta(values[1], values[0]))

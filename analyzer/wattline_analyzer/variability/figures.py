@@ -12,18 +12,19 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from wattline.figures import MAD_TO_SIGMA, NORMAL_95, Figure
+from wattline.figures import NORMAL_95, Figure
 from wattline_analyzer.core.samples import FloatArray
 from wattline_analyzer.core.statistics import (
     CONFIDENCE,
-    OUTLIER_SCALES,
+    bootstrap_error,
+    correlation_limits,
     gpu_outliers,
     highest_share,
+    median_limits,
     student_quantile,
 )
 
@@ -31,11 +32,9 @@ COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
 _WHISKER = 1.5
 _FEWEST = 5
 """GPUs below which there is no CI."""
-_FEWEST_FOR_A_MEDIAN = 6
 _FEWEST_FOR_EXCLUSION = 8
 """GPUs from which on the MAD is known well enough to leave out GPUs."""
 _FEWEST_FOR_A_BOOTSTRAP = 16
-_RESAMPLES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +264,7 @@ def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Fi
     inflated = n / (n - NORMAL_95)
     error = inflated * math.sqrt((kurtosis - (n - 3) / n) / (n - 1)) / 2
     if len(values) >= _FEWEST_FOR_A_BOOTSTRAP:
-        error = max(error, _bootstrap_error(values))
+        error = max(error, bootstrap_error(values, _log_variations))
     half = student_quantile(n - 1, (1 + confidence) / 2) * error
     middle = value * math.sqrt(inflated)
     return Figure(value, skewed=(middle * math.exp(-half), middle * math.exp(half)))
@@ -275,26 +274,15 @@ def _excluded(values: FloatArray) -> list[bool] | None:
     return gpu_outliers(values) if len(values) >= _FEWEST_FOR_EXCLUSION else None
 
 
-def _bootstrap_error(values: FloatArray) -> float:
-    """Return the standard error of the logarithm of the coefficient of variation without
-    outliers.
-    """
-    values = np.sort(values)  # the result depends on no order
-    resampled = values[
-        np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    ]
-    deviations = np.abs(resampled - np.median(resampled, axis=1, keepdims=True))
-    scale = MAD_TO_SIGMA * np.median(deviations, axis=1, keepdims=True)
-    inner = (deviations <= OUTLIER_SCALES * scale) | (scale == 0)
+def _log_variations(rows: FloatArray, inner: npt.NDArray[np.bool_]) -> FloatArray:
+    """Return the logarithm of each row's coefficient of variation, of its inner values."""
     count = inner.sum(axis=1)
-    mean = (resampled * inner).sum(axis=1) / count
-    variance = (((resampled - mean[:, None]) ** 2) * inner).sum(axis=1) / np.maximum(count - 1, 1)
-    usable = variance > 0
-    return (
-        float(np.log(np.sqrt(variance[usable]) / mean[usable]).std(ddof=1))
-        if usable.sum() > 1
-        else 0.0
-    )
+    mean = (rows * inner).sum(axis=1) / count
+    squares = ((rows - mean[:, None]) ** 2 * inner).sum(axis=1)
+    variance = squares / np.maximum(count - 1, 1)
+    unknown = np.full_like(variance, np.nan)
+    found: FloatArray = np.log(np.sqrt(variance) / mean, out=unknown, where=variance > 0)
+    return found
 
 
 def outlier_share(values: FloatArray, confidence: float = CONFIDENCE) -> Figure:
@@ -320,14 +308,8 @@ def median_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Figur
 
     Five values would give a CI of less than 95 %.
     """
-    n = len(values)
-    value = float(np.median(values)) if n else float("nan")
-    if n < _FEWEST_FOR_A_MEDIAN:
-        return Figure(value)
-    below = np.cumsum([math.comb(n, k) for k in range(n // 2)]) / 2.0**n
-    place = int((below <= (1 - confidence) / 2).sum()) - 1
-    low, high = np.sort(values)[[place, n - 1 - place]]
-    return Figure(value, skewed=(float(low), float(high)))
+    value = float(np.median(values)) if len(values) else float("nan")
+    return Figure(value, skewed=median_limits(values, confidence))
 
 
 def correlation_estimate(
@@ -339,8 +321,4 @@ def correlation_estimate(
     value = correlation(x, y)
     if clusters < _FEWEST or not np.isfinite(value):
         return Figure(value)
-    if abs(value) >= 1:
-        return Figure(value, skewed=(value, value))
-    half = NormalDist().inv_cdf((1 + confidence) / 2) / math.sqrt(clusters - 3)
-    limits = math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
-    return Figure(value, skewed=limits)
+    return Figure(value, skewed=correlation_limits(value, clusters, confidence))

@@ -6,10 +6,7 @@ import io
 import json
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.analyzer.node import (
     START_S,
@@ -31,7 +28,7 @@ from wattline_analyzer.compare.comparison import (
     compare_groups,
 )
 from wattline_analyzer.compare.output import comparison_output, difference_text
-from wattline_analyzer.core.group_ratios import RatioDifference, RunValue, ratios_to_first
+from wattline_analyzer.core.statistics import RatioDifference
 
 ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
 ALIKE = {"hosts": "a", "drivers": "560", "GPUs": "1 × A100", "units": "steps", "boundaries": "GPU"}
@@ -50,10 +47,10 @@ def group(name, *values, half=None, **identity):
 
 
 def test_comparison_levels_are_rounded_to_the_accuracy_of_the_sensor():
-    """The runs differ by 3.8 %, which is clear, but neither energy is known better than to 12 %."""
+    """The runs differ by 5.06 %, which is clear, but neither energy is known better than to 12 %."""
     groups = [
         group(name, *2 * [Figure(joules, 3.7, bias=(-0.03 * joules, 0.12 * joules))])
-        for name, joules in (("a", 3_160.0), ("b", 3_040.0))
+        for name, joules in (("a", 3_160.0), ("b", 3_000.0))
     ]
     output = comparison_output(compare_groups(groups))
     levels, differences = output.parts[:2]
@@ -62,7 +59,7 @@ def test_comparison_levels_are_rounded_to_the_accuracy_of_the_sensor():
         "3,200 J (±0.08 %)",
         "3,000 J (±0.09 %)",
     ]
-    assert differences.rows[0][2].text.startswith("saves 3.80 % (")
+    assert differences.rows[0][2].text.startswith("saves 5.06 % (")
     assert output.rows[0]["value"] == pytest.approx(3_160.0)
 
 
@@ -192,87 +189,6 @@ def test_compare_large_amounts_of_work_have_all_their_digits():
     assert any("(mean steps of a run: a 20,000, b 40,000)" in text for text in warnings)
 
 
-def run_values(values):
-    return [RunValue(Figure(v), i) for i, v in enumerate(values)]
-
-
-def clear_share(pairs, count=400):
-    """Return the share of comparisons that call a difference clear; `pairs` gives both groups'
-    values and blocks.
-    """
-    random = np.random.default_rng(1)
-    clear = 0
-    for _ in range(count):
-        (result,) = ratios_to_first(
-            [[RunValue(Figure(v), block) for v, block in values] for values in pairs(random)]
-        )
-        clear += result.clear
-    return clear / count
-
-
-def test_ratios_unequal_scatter_keeps_the_false_alarm_rate():
-    """Ten runs that scatter by 0.2 % and three by 2 %, with the same mean: 5 % of false alarms at
-    most.
-    """
-
-    def pairs(random):
-        yield [(math.exp(0.002 * z), f"a{i}") for i, z in enumerate(random.standard_normal(10))]
-        yield [(math.exp(0.02 * z), f"b{i}") for i, z in enumerate(random.standard_normal(3))]
-
-    assert clear_share(pairs) <= 0.08  # 5 % are expected; more than 8 % has a chance of 1 in 200
-
-
-def test_ratios_paired_repeats_find_a_difference_below_the_drift():
-    """Five repeats that drift by 3 % together, a true difference of 3 %, and noise of 0.2 %."""
-
-    def pairs(random):
-        drift = 0.03 * random.standard_normal(5)
-        for level in (0.0, 0.03):
-            noise = 0.002 * random.standard_normal(5)
-            yield [(math.exp(level + drift[i] + noise[i]), i) for i in range(5)]
-
-    assert clear_share(pairs) >= 0.95
-
-
-def test_ratios_single_run_scatters_like_the_other_group():
-    """Standard deviation of the logarithms 0.01, three degrees of freedom: 3.182 × 0.01 × √(1 +
-    1/4).
-    """
-    values = [math.exp(0.01 * z) for z in (-1.0, -1.0, 1.0, 1.0)]
-    spread = 0.01 * math.sqrt(4 / 3)
-
-    (result,) = ratios_to_first([run_values(values), [RunValue(Figure(1.1), "b")]])
-
-    assert math.log(result.high / result.ratio) == pytest.approx(
-        3.182 * spread * math.sqrt(1.25), rel=1e-3
-    )
-
-
-@pytest.mark.parametrize("halves", [(0.5, 0.5, 0.5), (0.5, None, 0.5)])
-def test_ratios_of_repeats_have_the_larger_of_scatter_and_known_half_widths(halves):
-    """Three equal runs have no scatter. ± 50 % each are 0.5 / √3 of their mean, with those of the
-    base 0.5 x √(2 / 3); an unknown one leaves the scatter alone.
-    """
-    groups = [[RunValue(Figure(1.0, half), i) for i, half in enumerate(halves)] for _ in range(2)]
-    (result,) = ratios_to_first(groups)
-
-    half = 0.0 if None in halves else 0.5 * math.sqrt(2 / 3)
-    assert math.log(result.high) == pytest.approx(half)
-
-
-@settings(deadline=None)  # the first call imports scipy
-@given(st.lists(st.floats(1, 2), min_size=2, max_size=6), st.floats(0.01, 100))
-def test_ratio_is_independent_of_unit_and_in_its_interval(values, factor):
-    (first,), (second,) = (
-        ratios_to_first([run_values(scale * v for v in values) for scale in scales])
-        for scales in ((1, 2), (factor, 2 * factor))
-    )
-    assert first.ratio == pytest.approx(2)
-    assert second.ratio == pytest.approx(first.ratio)
-    assert first.low <= first.ratio * (1 + 1e-12)
-    assert first.high >= first.ratio * (1 - 1e-12)
-
-
 def write_runs(folder, gpu, first, others):
     """Write a history of runs on one GPU; the series of `others` end a minute after their run."""
     scrapes = []
@@ -322,7 +238,6 @@ def test_compare_command_groups_by_label_in_each_format(analyzer, history):
 @pytest.mark.parametrize(
     ("arguments", "code", "stderr"),
     [
-        (["r0"], 2, "only one run or group given"),
         (["r0", "=x"], 2, "invalid selector '=x'"),
         (["r0", "bad"], 1, "the runs differ in units: steps (r0) and generated_tokens (bad)"),
     ],
@@ -333,6 +248,47 @@ def test_compare_command_bad_input_is_one_line(analyzer, history, arguments, cod
     assert completed.returncode == code
     assert stderr in completed.stderr
     assert "Traceback" not in completed.stderr
+
+
+def test_compare_command_one_group_has_means_without_differences(analyzer, history):
+    command = ("compare", "model=a", "--source", history, *SINCE)
+    completed = analyzer(*command)
+    read = json.loads(analyzer(*command, "--format", "json").stdout)
+
+    assert completed.returncode == 0, completed.stderr
+    assert "model=a (n = 3)" in completed.stdout
+    assert "Difference" not in completed.stdout
+    (energy,) = [row for row in read["figures"] if row["figure"] == "energy_per_steps_joules"]
+    # 20, 20.1 and 20.2 s at 300 W for 100 steps: s / √3 is 0.29 % of the mean, with t = 4.303
+    assert energy["value"] == pytest.approx(60.3, abs=0.1)
+    assert energy["value_high"] / energy["value"] == pytest.approx(1.0125, abs=0.001)
+    assert energy["ratio"] is None
+
+
+def test_compare_leaves_out_outliers_and_names_them():
+    """A first run of 25 % more, of six that differ by 0.1 %: the mean of the others is 100 J."""
+    comparison = compare_groups(
+        [group("a", 125, 100.1, 99.9, 100, 100.1, 99.9), group("b", 110, 110.1, 109.9, 110)]
+    )
+
+    (line,) = comparison.lines
+    assert line.outliers == ("a-0",)
+    assert line.levels[0].value == pytest.approx(100, rel=1e-5)
+    assert line.differences[1].ratio == pytest.approx(1.1, rel=1e-5)
+    assert line.differences[1].n == 9
+    notes = comparison_output(comparison).parts[0].notes
+    assert "Left out as outliers of energy, GPU: a-0." in notes
+
+
+def test_compare_limits_that_say_nothing_are_words():
+    """Runs of 2 ms, whose energy is known to ± 22 times itself."""
+    comparison = compare_groups([group("a", 1.0, half=22.0), group("b", 1.1, half=22.0)])
+
+    assert difference(comparison) == "+10 %, the runs are too short for limits (1 vs. 1 run)"
+    notes = comparison_output(comparison).parts[0].notes
+    assert (
+        "No CI of energy, GPU of a; energy, GPU of b: the runs are too short for limits." in notes
+    )
 
 
 def test_compare_failed_run_by_id_is_a_warning(analyzer, history):

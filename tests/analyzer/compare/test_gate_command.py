@@ -50,10 +50,24 @@ def test_gate_ten_percent_more_exits_three_with_a_summary(analyzer, history, tmp
     assert document["baseline"] == pytest.approx(30.0, rel=0.002)
     assert document["ratio"] == pytest.approx(1.1, rel=0.002)
     text = summary.read_text()
-    assert text.startswith("before\n### Energy gate: regression\n")
+    mark = "<!-- analyzer gate: variant=main, variant=more, energy_per_steps_joules -->\n"
+    assert text.startswith(f"before\n{mark}### Energy gate: regression\n")
+    assert text.endswith(mark)
     assert "| geometric mean | 30.0" in text
     assert "- The energy increased: the change is between +9." in text
     assert (document["confidence_low"], document["confidence_high"]) == (0.99, 0.95)
+
+
+def test_gate_summary_has_one_section_of_each_pair_of_groups(analyzer, history, tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    for candidate in ("variant=more", "variant=same", "variant=more"):
+        gate(analyzer, history, candidate, "--summary", summary)
+    text = summary.read_text()
+    assert text.startswith("before\n")
+    assert text.count("### Energy gate: regression\n") == 1
+    assert text.count("### Energy gate: pass\n") == 1
+    assert text.count("| geometric mean |") == 2
 
 
 def test_gate_allows_the_given_increase(analyzer, history):

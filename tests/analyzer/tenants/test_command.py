@@ -311,18 +311,16 @@ def test_tenants_command_energy_of_a_short_overlap_is_that_of_the_phases(analyze
     energy = figures["energy_joules"]
     assert energy["value"] == pytest.approx(1_200, abs=6)
     assert (energy["value_low"], energy["value_high"]) == pytest.approx((1_194, 1_206))
-    share = figures["a:energy_per_tokens_joules"]
-    assert (
-        share["value_low"] < 600 / 100 < share["value_high"]
-    )  # 600 J for 100 tokens, by samples 15 s apart
+    # by samples 15 s apart, the 600 J of a tenant may be 0, so that their limits say nothing
+    assert figures["a:energy_per_tokens_joules"]["value_low"] is None
 
 
 def test_tenants_command_phase_of_unknown_half_width_sets_no_limits(analyzer, tmp_path):
-    """The limits are those of the samples alone."""
+    """The limits are those of the samples alone, which may miss all of the energy."""
     energy = short_energy(analyzer, tmp_path, None)["energy_joules"]
 
-    assert energy["value_low"] < 1_000
-    assert energy["value_high"] > 1_206
+    assert energy["value"] > 0
+    assert (energy["value_low"], energy["value_high"]) == (None, None)
 
 
 def short_tenant(gpu, name, until_s, phase_half_j, *, is_over):
