@@ -2,6 +2,7 @@
 
 import json
 import math
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,26 @@ def test_limits_cover_random_error_and_rest() -> None:
     assert (Figure(312.0, 4.0).low, Figure(312.0, 4.0).high) == (308.0, 316.0)
 
 
+def test_factors_of_the_normal_distribution_have_its_quantiles() -> None:
+    """95 % lie within 1.95996 standard deviations, half within 0.67449."""
+    assert pytest.approx(NormalDist().inv_cdf(0.975), abs=5e-5) == figures.NORMAL_95
+    assert pytest.approx(1 / NormalDist().inv_cdf(0.75), abs=5e-5) == figures.MAD_TO_SIGMA
+
+
+def test_known_half_width_is_a_number_or_an_error() -> None:
+    assert Figure(312.0, 4.0).known_half_width == 4.0
+    with pytest.raises(UnknownFigureError, match="half-width of 312"):
+        _ = Figure(312.0).known_half_width
+
+
+def test_complete_figure_is_known_or_unknown() -> None:
+    partial = Figure(312.0, 4.0, rest=(0.0, math.inf), reason="gap")
+
+    assert Figure(312.0, 4.0).complete() == Figure(312.0, 4.0)
+    assert partial.complete() == unknown("gap")
+    assert NO_SENSOR.complete() == NO_SENSOR
+
+
 def test_limits_without_random_error_are_unknown() -> None:
     assert (Figure(312.0).low, Figure(312.0).high) == (None, None)
     assert (NO_SENSOR.low, NO_SENSOR.high) == (None, None)
@@ -148,6 +169,8 @@ def test_part_has_relative_sensor_accuracy_of_whole() -> None:
     assert Figure(50.0, 0.5).with_accuracy_of(whole).bias == (-2.5, 5.0)
     assert Figure(50.0, 0.5).with_accuracy_of(Figure(200.0, 1.0)).bias is None
     assert Figure(50.0, 0.5).with_accuracy_of(NO_SENSOR) == Figure(50.0, 0.5)
+    nothing = Figure(0.0, 1.0, bias=(-1.0, 1.0))
+    assert Figure(50.0, 0.5).with_accuracy_of(nothing) == Figure(50.0, 0.5)
     assert NO_SENSOR.with_accuracy_of(whole) == NO_SENSOR
 
 
@@ -357,6 +380,10 @@ def test_json_and_back_is_the_same_figure(figure: Figure) -> None:
             "energy_covered_ratio: not between 0 and 1",
         ),
         (
+            {"energy_joules": 1, "energy_covered_ratio": -0.5},
+            "energy_covered_ratio: not between 0 and 1",
+        ),
+        (
             {"energy_joules": 1, "energy_sensor_limits_joules": [None, 2]},
             "energy_sensor_limits_joules: not a pair of finite limits",
         ),
@@ -439,6 +466,7 @@ def test_bounded_text_without_upper_limit_is_a_lower_limit() -> None:
         (4.7, 3.2, "4.7 ± 3 J"),
         (6.4 * 3_600, 4 * 3_600, "6.4 ± 4 Wh"),
         (0.4, 30, "0.4 ± 30 J"),
+        (0.3, 30, "0.3 ± 30 J"),
         (1_193, 6_100, "1,200 ± 6,000 J"),
         (297, 6_100, "300 ± 6,000 J"),
         (0.4, 6_100, "0 ± 6,000 J"),
@@ -525,6 +553,7 @@ def test_half_width_without_digits(half, expected) -> None:
         (Figure(36_000.0, 72.0, bias=(-54.0, 96.0)), "9.97 to 10.03 Wh"),
         (Figure(-3.0, 2.96), "-6.0 to 0.0 J"),
         (Figure(-5.0, 3.0), "-8.0 to -2.0 J"),
+        (Figure(-2.0, 2.5), "0.0 to 0.5 J"),
         (Figure(950.0), ""),
         (Figure(950.0, math.inf), ""),
         (Figure(950.0, bias=(-1.0, 1.0)), ""),
@@ -550,17 +579,32 @@ def test_ends_of_energy_are_those_of_its_rounded_text(figure, expected) -> None:
             figures.bounded_energy_text(Figure(3_480, skewed=(3_010, 3_950))),
             "3,480 J (3,010 to 3,950)",
         ),
+        (figures.bounded_energy_text(Figure(12.345, 0.0)), "12.35 J (12.34 to 12.35)"),
+        (figures.bounded_energy_text(Figure(0.0, 0.0)), "0.000 J (0.000 to 0.000)"),
         (figures.energy_of_one_text(Figure(0.0467, 0.0002)), "46.70 ± 0.20 mJ"),
+        (figures.energy_of_one_text(Figure(0.0)), "0 J"),
         (figures.energy_of_one_text(Figure(2.5e-11)), "25.00 pJ"),
         (figures.energy_of_one_text(Figure(7_200, 36)), "2.000 ± 0.010 Wh"),
         (figures.small_energy_text(0.0467), "46.7 mJ"),
+        (figures.small_energy_text(4.67e-5), "46.7 µJ"),
+        (figures.small_energy_text(4.67e-8), "46.7 nJ"),
+        (figures.small_energy_text(4.67e-11), "46.7 pJ"),
+        (figures.small_energy_text(4.67e-14), "46.7 fJ"),
+        (figures.small_energy_text(4.67e-17), "0.0467 fJ"),
         (figures.small_energy_text(7_234.0), "7,234 J"),
         (figures.small_energy_text(0.0), "0 J"),
         (figures.mass_text(Figure(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq"),
         (figures.mass_text(Figure(12_345, 100)), "12.35 ± 0.10 kg CO₂eq"),
         (figures.mass_text(Figure(2.5e6)), "2.500 t CO₂eq"),
+        (figures.mass_text(Figure(1.0)), "1.000 g CO₂eq"),
+        (figures.mass_text(Figure(999.5)), "999.5 g CO₂eq"),
+        (figures.mass_text(Figure(1_000.0)), "1.000 kg CO₂eq"),
+        (figures.mass_text(Figure(999_999.5)), "1,000.0 kg CO₂eq"),
+        (figures.mass_text(Figure(1e6)), "1.000 t CO₂eq"),
         (figures.mass_text(Figure(5.0), 2_000.0, half=False), "0.005000 kg CO₂eq"),
         (figures.power_text(Figure(312.4, 3.0)), "312 ± 3 W"),
+        (figures.power_text(Figure(9_999.4)), "9,999 W"),
+        (figures.power_text(Figure(10_000.0)), "10.00 kW"),
         (figures.power_text(Figure(12_345, 20)), "12.345 ± 0.020 kW"),
         (figures.power_text(Figure(70.0312, 3.0), half=False), "70 W"),
         (figures.part_text(450.123, Figure(600.0, 1.5)), "450.1 J"),
@@ -586,15 +630,22 @@ def test_ends_of_energy_are_those_of_its_rounded_text(figure, expected) -> None:
         ),
         (figures.short_text(12_345.6), "12,346"),
         (figures.short_text(2.5), "2.5"),
+        (figures.short_text(9_999.4), "9,999"),
+        (figures.short_text(9_999.5), "10,000"),
         (figures.short_joules_text(420.5), "420.5 J"),
         (figures.short_joules_text(12_345.6), "12,346 J"),
         (figures.signed_joules_text(-1_234.0), "-1,200 J"),
         (figures.kilowatt_hours_text(3.6e6 * 1.811156), "1.81116 kWh"),
         (figures.significant_text(0.0467), "0.04670"),
+        (figures.significant_text(1e-4), "0.0001000"),
+        (figures.significant_text(1e9), "1.000e+09"),
         (figures.significant_text(2.5e9), "2.500e+09"),
         (figures.signed_text(-0.5), "-0.50"),
+        (figures.signed_text(0.5), "+0.50"),
         (figures.signed_text(0.0), "0"),
         (figures.half_width_text(3.7, 370.0, 370.0), "± 4 J (1.0 %)"),
+        (figures.half_width_text(0.05, 0.5, 0.5), "± 0.05 J (10 %)"),
+        (figures.error_limits_text((-0.05, 0.05), 0.5, 0.5), "-0.050 to +0.050 J (10 %)"),
         (figures.error_limits_text((-3.0, 6.0), 0.0, 10.0), "-3.0 to +6.0 J"),
     ],
 )
