@@ -354,16 +354,11 @@ def holds_levels(steps_w: Sequence[float], powers_w: Sequence[float] = ()) -> bo
         abs(min(powers_w) - lowest_w) > noise_w or abs(max(powers_w) - highest_w) > noise_w
     ):
         return False
-    is_low_held = False
-    is_high_held = False
-    is_change = False
-    for before_w, after_w in pairwise(steps_w):
-        is_low_held |= max(before_w, after_w) <= lowest_w + noise_w
-        is_high_held |= min(before_w, after_w) >= highest_w - noise_w
-        is_after_change = is_change
-        is_change = lowest_w + noise_w < after_w < highest_w - noise_w
-        if is_change and is_after_change:
-            return False
+    are_changes = [lowest_w + noise_w < step_w < highest_w - noise_w for step_w in steps_w]
+    if any(one and next_one for one, next_one in pairwise(are_changes)):
+        return False
+    is_low_held = any(max(pair_w) <= lowest_w + noise_w for pair_w in pairwise(steps_w))
+    is_high_held = any(min(pair_w) >= highest_w - noise_w for pair_w in pairwise(steps_w))
     return is_low_held and is_high_held
 
 

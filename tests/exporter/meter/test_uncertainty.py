@@ -106,6 +106,12 @@ def test_unmeasured_share_energy_below_half_the_limit_may_be_at_the_limit():
     assert unmeasured_share_j(begin, end) == 45_000.0
 
 
+def test_unmeasured_share_of_an_energy_that_falls_is_zero():
+    begin = mark(500.0, unseen_ratio=0.75, most_w=700.0)
+
+    assert unmeasured_share_j(begin, mark(499.5)) == 0.0
+
+
 def test_unseen_energy_since_the_first_mark_counts_in_full():
     assert unseen_j(mark(unseen_j=200.0), mark(unseen_j=275.0)) == 75.0
     assert unseen_j(mark(unseen_j=200.0), mark(unseen_j=190.0)) == 0.0
@@ -237,11 +243,17 @@ def test_extrapolation_error_is_the_range_then_the_highest_power():
         ([107.0, 200.0], (100.0, 700.0, False)),  # the lowest reading is the lowest step
         ([200.0, 293.0], (50.0, 300.0, False)),
         ([60.0, 200.0], (50.0, 700.0, False)),  # below the lowest step, but not its lowest part
+        ([91.0, 400.0], (91.0, 700.0, False)),  # below by just 1 W and 2 % of 400 W: the lowest
     ],
 )
 def test_shape_bounds_are_the_readings_that_reach_the_steps(powers_w, bounds):
     # steps of 100 to 300 W, of a device between 50 and 700 W
     assert shape_bounds([100.0, 200.0, 300.0], powers_w, 50.0, 700.0) == bounds
+
+
+def test_shape_bounds_reading_above_by_just_the_noise_is_the_highest_step():
+    # above by 1 W and 2 % of 500 W, and below by 20 W: the lowest power is unknown
+    assert shape_bounds([100.0, 489.0], [80.0, 500.0], 50.0, 700.0) == (50.0, 500.0, False)
 
 
 @pytest.mark.parametrize("powers_w", [[], [150.0]])
@@ -272,9 +284,15 @@ def test_hidden_shape_deviates_by_the_distances_from_both_limits(mean_w, deviati
         ([100.0, 100.0, 500.0, 500.0, 200.0, 100.0], True),
         ([100.0, 300.0, 500.0, 500.0], False),  # one update at the lowest power
         ([100.0, 100.0, 300.0, 500.0], False),  # one at the highest
+        ([100.0, 300.0, 500.0, 500.0, 100.0, 100.0], True),
         ([100.0, 100.0, 400.0, 300.0, 500.0, 500.0], False),  # two updates between the levels
+        ([100.0, 111.0, 489.0, 500.0], True),  # noise of 11 W: just the lowest and the highest
+        ([100.0, 100.0, 111.0, 300.0, 489.0, 500.0], True),
+        ([300.0, 200.0, 100.0, 100.0, 500.0, 500.0], False),  # also before them
+        ([100.0, 100.0, 500.0, 500.0, 400.0, 300.0], False),  # and after them
         ([300.0, 300.0, 500.0, 500.0], False),  # less than twice as high: a faster load can do so
         ([100.0, 100.0, 210.0, 210.0], False),  # noise of 5.2 W: the lower level may be 105.2 W
+        ([239.0, 239.0, 500.0, 500.0], False),  # noise of 11 W: just twice as high as 250 W
         ([300.0] * 6, False),
         ([100.0, 500.0], False),
     ],
