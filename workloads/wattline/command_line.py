@@ -136,16 +136,16 @@ def as_called(text: str) -> str:
     return re.sub(rf"\b(?:{'|'.join(names)})", "wattline ", text)
 
 
-def printable(text: str) -> str:
+def escaped_line(text: str) -> str:
     r"""Return a text of another party, such as a label, on one line: control characters are escapes
     such as `\n` and `\x1b`, also those that change the direction of text.
     """
     return _CONTROL.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
 
 
-def printable_lines(text: str) -> str:
-    """Return a text of several lines, each as `printable` does."""
-    return "\n".join(map(printable, text.split("\n")))
+def escaped_lines(text: str) -> str:
+    """Return a text of several lines, each as `escaped_line` does."""
+    return "\n".join(map(escaped_line, text.split("\n")))
 
 
 def print_usage_error(program: str, error: Any, print_error: Callable[[str], None]) -> None:

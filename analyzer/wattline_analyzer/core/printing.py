@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NoReturn
 
-from wattline.command_line import as_called, called_program, printable_lines
+from wattline.command_line import as_called, called_program, escaped_lines
 
 if TYPE_CHECKING:
     from wattline_analyzer.core.tables import CommandOutput
@@ -34,7 +34,7 @@ def table_limit(form: OutputFormat) -> int | None:
 
 
 def print_message(text: str) -> None:
-    line = f"{called_program('analyzer')}: {as_called(printable_lines(text))}"
+    line = f"{called_program('analyzer')}: {as_called(escaped_lines(text))}"
     print(line, file=sys.stderr, flush=True)
 
 
@@ -106,7 +106,7 @@ def print_output(output: CommandOutput, form: OutputFormat) -> None:
 
     if form is OutputFormat.TABLE:
         parts = (titled_table(part) if isinstance(part, Table) else part for part in output.parts)
-        texts = (Text(printable_lines(part)) if isinstance(part, str) else part for part in parts)
+        texts = (Text(escaped_lines(part)) if isinstance(part, str) else part for part in parts)
         spaced = [line for part in texts for line in (Text(""), part)]
         content = WithoutTrailingSpaces(Group(*spaced[1:]))
         console(plain_columns=UNLIMITED_COLUMNS).print(content, end="")

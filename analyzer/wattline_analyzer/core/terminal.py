@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from wattline.command_line import printable
+from wattline.command_line import escaped_line
 from wattline_analyzer.core.tables import Cell, Column, Table
 
 PLAIN_COLUMNS = 100
@@ -146,7 +146,7 @@ def _wraps(column: Column) -> bool:
 
 def _text(cell: Cell, column: Column, *, folded: bool = False) -> str:
     """Return the cell's text with its note; folded, `3,480 J` stands above `(3,010 to 3,950)`."""
-    text = printable(f"{cell.text} ({cell.note})" if cell.note else cell.text)
+    text = escaped_line(f"{cell.text} ({cell.note})" if cell.note else cell.text)
     return text.replace(" (", "\n(") if folded and not _wraps(column) else text
 
 
@@ -159,6 +159,6 @@ def _longest_word(text: str) -> int:
 
 
 def titled_table(table: Table) -> RenderableType:
-    title = [Text(printable(table.title), "bold")] if table.title else []
-    notes = (Text(printable(note), "dim") for note in table.notes)
+    title = [Text(escaped_line(table.title), "bold")] if table.title else []
+    notes = (Text(escaped_line(note), "dim") for note in table.notes)
     return Group(*title, TerminalTable(table), *notes)

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from wattline.command_line import printable
+from wattline.command_line import escaped_line
 from wattline_analyzer.core import units
 from wattline_analyzer.core.run_report import Report
 from wattline_analyzer.core.terminal import WithoutTrailingSpaces, titled_table
@@ -31,14 +31,14 @@ def terminal_report(report: Report) -> RenderableType:
 
 def _heading(report: Report) -> RenderableType:
     state = report.outcome or ("running" if report.ended_at_s is None else "ended")
-    workload = printable(report.workload)
+    workload = escaped_line(report.workload)
     title = Text.assemble(("Run ", "dim"), (report.run_id, "bold"), f"  {workload}  {state}")
     if report.simulated:
         title.append("  SIMULATED", "bold yellow")
     lines = [title, Text(units.span(report.started_at_s, report.ended_at_s), "dim")]
     if report.labels:
         labels = "  ".join(f"{name}={text}" for name, text in sorted(report.labels.items()))
-        lines.append(Text(printable(labels), "dim"))
+        lines.append(Text(escaped_line(labels), "dim"))
     lines.append(Text(f"source: {report.source}", "dim"))
     return Group(*lines)
 
@@ -48,7 +48,9 @@ def _summary(report: Report) -> RichTable:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, text in report_summary_lines(report):
-        grid.add_row(name, Text(printable(text), "bold" if name.startswith("energy, GPU") else ""))
+        grid.add_row(
+            name, Text(escaped_line(text), "bold" if name.startswith("energy, GPU") else "")
+        )
     return grid
 
 
@@ -61,6 +63,7 @@ def _findings(report: Report) -> RenderableType:
     for finding in report.findings:
         subject = f"{finding.subject}: " if finding.subject else ""
         grid.add_row(
-            Text(finding.level, _STYLES[finding.level]), Text(printable(f"{subject}{finding.text}"))
+            Text(finding.level, _STYLES[finding.level]),
+            Text(escaped_line(f"{subject}{finding.text}")),
         )
     return grid

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wattline.command_line import printable
+from wattline.command_line import escaped_line
 from wattline.contract.api import OUTCOMES
 from wattline.contract.work import SHARE_POLICY, noun_of_one
 from wattline.figures import Figure, energy_of_one_text, energy_text, significant_text
@@ -228,7 +228,7 @@ def _run(run: LiveRun, of_j: float) -> list[Text | str]:
     used = _used(run)
     per_unit = run.energy_per_unit
     return [
-        printable(f"{run.run_id} {run.workload}"),
+        escaped_line(f"{run.run_id} {run.workload}"),
         Text(run.state, _STYLES.get(run.state, "")),
         "–" if run.duration_s is None else _duration(run.duration_s),
         "–"

@@ -13,9 +13,9 @@ from wattline.command_line import (
     PlainHelp,
     as_called,
     called_program,
+    escaped_lines,
     missing_package,
     print_usage_error,
-    printable_lines,
     version_line,
     with_option_groups,
 )
@@ -179,7 +179,7 @@ def _run(program: str) -> int:
 
 
 def _print_error(text: str) -> None:
-    line = f"{called_program('exporter')}: {as_called(printable_lines(text))}"
+    line = f"{called_program('exporter')}: {as_called(escaped_lines(text))}"
     print(line, file=sys.stderr, flush=True)
 
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from wattline.command_line import (
     as_called,
     called_program,
+    escaped_line,
+    escaped_lines,
     print_usage_error,
-    printable,
-    printable_lines,
     usage_error_text,
     version_line,
     with_option_groups,
@@ -161,12 +161,12 @@ def test_version_line_names_program():
         ("a\x85b\u2028c\u202ed", "a\\x85b\\u2028c\\u202ed"),
     ],
 )
-def test_printable_text_has_escapes_for_control_characters(text, expected):
-    assert printable(text) == expected
+def test_escaped_line_has_escapes_for_control_characters(text, expected):
+    assert escaped_line(text) == expected
 
 
-def test_printable_lines_stay_lines():
-    assert printable_lines("a\nb\rc") == "a\nb\\rc"
+def test_escaped_lines_stay_lines():
+    assert escaped_lines("a\nb\rc") == "a\nb\\rc"
 
 
 @pytest.mark.parametrize(

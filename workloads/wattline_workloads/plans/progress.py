@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from wattline.client import messages
 from wattline.client.api import Api, ExporterError
 from wattline.client.messages import log_message, message_line
-from wattline.command_line import printable
+from wattline.command_line import escaped_line
 from wattline.figures import short_text
 from wattline_workloads.plans.child import ChildRun
 
@@ -269,7 +269,7 @@ class LiveTable:
         now = self._now
         table = Table("", "", show_header=False, expand=False)
         if now is not None:
-            table.add_row(f"{now.number}/{now.count}", printable(f"{now.title}: {now.activity}"))
+            table.add_row(f"{now.number}/{now.count}", escaped_line(f"{now.title}: {now.activity}"))
         for gpu in self._gpus:
             table.add_row(
                 f"GPU {gpu.gpu}",
