@@ -43,9 +43,10 @@ METER ?= wattline
 exam: .venv/test.stamp ## score an energy meter on simulated GPUs: make exam METER=NAME or METER="COMMAND"
 	$(BIN)/python -m tests.exam --meter "$(METER)"
 
-calibrate: .venv/test.stamp ## measure the coverage of all intervals, their margins, and the error of shares (minutes); then: make docs
+calibrate: .venv/test.stamp ## measure the coverage of all intervals, their margins, false alarms, and the error of shares (minutes); then: make docs
 	$(BIN)/python -m tests.calibration --seed $(or $(SEED),1) --draws $(or $(DRAWS),2000)
 	$(BIN)/python -m tests.calibration.margins --seed $(or $(SEED),1) --draws $(or $(DRAWS),2000)
+	$(BIN)/python -m tests.calibration.decisions --seed $(or $(SEED),1) --draws $(or $(DRAWS),2000)
 	$(BIN)/python -m tests.calibration.shares --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.calibration.windows --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.calibration.devices --sensor wave --draws 100 --seed $(or $(SEED),1)
