@@ -123,7 +123,10 @@ def _chosen(
 ) -> Sequence[Mutant]:
     """Return the mutants that the arguments choose."""
     if arguments.again:
-        latest = {tuple(change) for change in json.loads(_results_path(target).read_text())}
+        path = _results_path(target)
+        if not path.exists():
+            raise SystemExit(f"no results of {target.name}; run: make mutants MODULE={target.name}")
+        latest = {tuple(change) for change in json.loads(path.read_text(encoding="utf-8"))}
         return [mutant for mutant in found if mutant.change in latest]
     if arguments.lines:
         first, last = map(int, arguments.lines.split("-"))
@@ -248,16 +251,9 @@ def _run_tests(target: Target, code: CodeType) -> int:
     sys.meta_path.insert(0, _Finder(target, code))
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     settings.load_profile("mutants")
-    options = [
-        "-x",
-        "-q",
-        "--tb=no",
-        "--noconftest",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "pytest_timeout",
-    ]
+    options = ["-x", "-q", "--tb=no", "--noconftest", "-p", "pytest_timeout"]
+    for plugin in ("cacheprovider", "threadexception", "unraisableexception"):
+        options += ["-p", f"no:{plugin}"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     try:
         return int(pytest.main([*options, *target.tests]))

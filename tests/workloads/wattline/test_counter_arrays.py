@@ -79,6 +79,26 @@ def test_steps_restart_after_a_late_sample_counts_from_zero():
     assert result.restarted.tolist() == [False, True, False]
 
 
+def test_steps_wrap_after_a_late_sample_counts_from_the_sample_before():
+    # 5,000 W: 59,000 J can be no wrap of 65,536 J in 1 s, and 6,036 J since 60,000 J are one in
+    # 2 s; then 200 J, and a restart with 100 J
+    result = steps(
+        (1_000, 60_000),
+        (1_001, 59_000),
+        (1_002, 500),
+        (1_003, 700),
+        (1_004, 100),
+        limits=CounterLimits(65_536.0, 5_000.0),
+    )
+
+    assert as_rows(result) == [
+        (0, 0.0, "rise"),
+        (2, 6_036.0, "wrap"),
+        (3, 200.0, "rise"),
+        (4, 100.0, "restart"),
+    ]
+
+
 def test_steps_missing_value_is_counted_with_the_next():
     result = steps((0, 100), (1, math.nan), (2, 700))
 
