@@ -42,7 +42,8 @@ def gpu_names() -> list[str]:
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
     names = []
     for index in range(count.value):
-        handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        handle = ctypes.c_void_p()
+        name = ctypes.create_string_buffer(96)
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
             nvml.nvmlDeviceGetName(handle, name, len(name))
             names.append(name.value.decode(errors="replace"))
@@ -68,7 +69,8 @@ def hardware() -> tuple[str, bool]:
     """Return a description of the measured hardware; True if GPUs are simulated, because none is
     readable.
     """
-    names, packages = gpu_names(), rapl_packages()
+    names = gpu_names()
+    packages = rapl_packages()
     real = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)] + [
         f"RAPL {name}" for name in packages
     ]

@@ -95,7 +95,8 @@ def succeeded(runs: str) -> str:
     work.
     """
     of_run = f"on ({RUN_KEY})"
-    ok, not_ok = peak(m.RUN_OUTCOME, 'outcome="ok"'), peak(m.RUN_OUTCOME, 'outcome!="ok"')
+    ok = peak(m.RUN_OUTCOME, 'outcome="ok"')
+    not_ok = peak(m.RUN_OUTCOME, 'outcome!="ok"')
     return f"({runs} and {of_run} {ok} unless {of_run} {not_ok})"
 
 
@@ -233,12 +234,17 @@ def _placed(rows: Sequence[tuple[str, tuple[Panel, ...]]]) -> Iterator[Any]:
     y = 0
     for title, panels in rows:
         yield dashboard.Row(title).grid_pos(model.GridPos(h=1, w=_WIDTH, x=0, y=y))
-        y, x, highest = y + 1, 0, 0
+        y = y + 1
+        x = 0
+        highest = 0
         for panel in panels:
             if x + panel.width > _WIDTH:
-                y, x, highest = y + highest, 0, 0
+                y = y + highest
+                x = 0
+                highest = 0
             yield _panel(panel).grid_pos(model.GridPos(h=panel.height, w=panel.width, x=x, y=y))
-            x, highest = x + panel.width, max(highest, panel.height)
+            x = x + panel.width
+            highest = max(highest, panel.height)
         y += highest
 
 

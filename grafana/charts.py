@@ -25,7 +25,8 @@ COLORS = (
     "#882255",
     "#44aa99",
 )
-TEXT, FAINT = "#333333", "#dddddd"
+TEXT = "#333333"
+FAINT = "#dddddd"
 _SMALL = 7.0
 _LEGEND_ROWS = 3
 _NARROW = 22
@@ -116,10 +117,8 @@ def _legend(axes: Axes, entries: int) -> None:
 def _lines(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     custom = panel["fieldConfig"]["defaults"]["custom"]
-    stacked, spans = (
-        custom.get("stacking", {}).get("mode") == "normal",
-        custom.get("drawStyle") == "bars",
-    )
+    stacked = custom.get("stacking", {}).get("mode") == "normal"
+    spans = custom.get("drawStyle") == "bars"
     base: dict[float, float] = {}
     for number, one in enumerate(results):
         color = COLORS[number % len(COLORS)]
@@ -156,7 +155,8 @@ def _lines(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
 def _numbers(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     axes.axis("off")
     for number, one in enumerate(results):
-        x, text = (number + 0.5) / len(results), amount(one.value[-1], _unit(panel))
+        x = (number + 0.5) / len(results)
+        text = amount(one.value[-1], _unit(panel))
         axes.text(
             x,
             0.55,
@@ -179,7 +179,8 @@ def _threshold_color(panel: Mapping[str, Any], value: float) -> str:
 def _gauges(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     axes.grid(visible=False)
-    values, unit = [one.value[-1] for one in results], _unit(panel)
+    values = [one.value[-1] for one in results]
+    unit = _unit(panel)
     axes.barh(range(len(results)), values, color=COLORS[0], height=0.6)
     axes.set_yticks(range(len(results)), [one.legend for one in results])
     axes.set_xticks([])
@@ -198,7 +199,8 @@ def rows(
     them.
     """
     steps = next(step["options"] for step in panel["transformations"] if step["id"] == "organize")
-    names, several = steps["renameByName"], len(panel["targets"]) > 1
+    names = steps["renameByName"]
+    several = len(panel["targets"]) > 1
     table_rows: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for one in results:
         value = f"Value #{one.ref}" if several else "Value"
@@ -221,7 +223,8 @@ def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
     columns, table_rows = rows(panel, results)
     for one in panel["options"].get("sortBy", ()):
         table_rows.sort(key=lambda row: row.get(one["displayName"], 0.0), reverse=one["desc"])
-    units, lines = column_units(panel), max(2, int(panel["gridPos"]["h"]) - 1)
+    units = column_units(panel)
+    lines = max(2, int(panel["gridPos"]["h"]) - 1)
     cells = [
         [
             ("" if (value := row.get(name)) is None else value[:_CELL])
@@ -241,7 +244,8 @@ def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
         for position, name in enumerate(columns)
     ]
     for line, row in enumerate([columns, *cells]):
-        y, x = 1 - (line + 0.5) / (lines + 1), 0.0
+        y = 1 - (line + 0.5) / (lines + 1)
+        x = 0.0
         for text, width in zip(row, widths, strict=True):
             weight = "bold" if line == 0 else "normal"
             axes.text(x, y, text, fontsize=_SMALL, va="center", color=TEXT, weight=weight)
@@ -255,7 +259,8 @@ def _bars(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries])
     _quiet(axes)
     axes.grid(visible=False, axis="x")
     columns, table_rows = rows(panel, results)
-    x, y = columns[0], columns[-1]
+    x = columns[0]
+    y = columns[-1]
     table_rows.sort(key=lambda row: -row[y])
     axes.bar(range(len(table_rows)), [row[y] for row in table_rows], color=COLORS[0], width=0.5)
     axes.set_xticks(range(len(table_rows)), [row.get(x, "") for row in table_rows])

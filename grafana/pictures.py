@@ -26,7 +26,10 @@ from matplotlib.patches import Rectangle
 from grafana.charts import TEXT, ResultSeries, Times, draw
 
 HERE = Path(__file__).parent
-_COLUMN_PX, _ROW_PX, _TITLE_PX, _DPI = 50, 34, 46, 100
+_COLUMN_PX = 50
+_ROW_PX = 34
+_TITLE_PX = 46
+_DPI = 100
 _GAP_PX = 4
 
 
@@ -63,7 +66,8 @@ class BoardView:
         step_s = self.step_s(target)
         expression = self.filled(target["expr"], step_s)
         if target.get("instant"):
-            path, when = "query", {"time": self.end_s}
+            path = "query"
+            when = {"time": self.end_s}
         else:
             path = "query_range"
             begin_s = (self.end_s - self.seconds) // step_s * step_s
@@ -102,7 +106,8 @@ def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
 
 def picture(board: Mapping[str, Any], view: BoardView) -> Figure:
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
-    width_px, height_px = 24 * _COLUMN_PX, rows * _ROW_PX + _TITLE_PX
+    width_px = 24 * _COLUMN_PX
+    height_px = rows * _ROW_PX + _TITLE_PX
     figure = Figure(figsize=(width_px / _DPI, height_px / _DPI), dpi=_DPI, facecolor="#f4f5f5")
     figure.text(
         12 / width_px,
@@ -127,8 +132,10 @@ def picture(board: Mapping[str, Any], view: BoardView) -> Figure:
     times = Times(view.end_s - view.seconds, view.end_s, list(view.marks(board)))
     for panel in board["panels"]:
         position = panel["gridPos"]
-        left, top = position["x"] * _COLUMN_PX, _TITLE_PX + position["y"] * _ROW_PX
-        right, bottom = left + position["w"] * _COLUMN_PX, top + position["h"] * _ROW_PX
+        left = position["x"] * _COLUMN_PX
+        top = _TITLE_PX + position["y"] * _ROW_PX
+        right = left + position["w"] * _COLUMN_PX
+        bottom = top + position["h"] * _ROW_PX
         title = view.filled(panel["title"])
         if panel["type"] == "row":
             figure.text(

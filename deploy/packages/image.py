@@ -188,7 +188,8 @@ def _install(site: Path, wheel: Path, architecture: str) -> None:
 
 
 def _wattline_layer(site: Path, packages: str, epoch: int) -> bytes:
-    layer, home = TarFiles(epoch), "opt/wattline"
+    layer = TarFiles(epoch)
+    home = "opt/wattline"
     for name in (
         "opt",
         home,
@@ -279,7 +280,9 @@ def write_image(wheel: Path, out: Path, build: Path, version: str, epoch: int) -
     """Write the archive of both architectures, and a file with the digests by which a registry
     serves them.
     """
-    archive, manifests, compiler = _Archive(), [], _Compiler(build / "image-python", epoch)
+    archive = _Archive()
+    manifests = []
+    compiler = _Compiler(build / "image-python", epoch)
     packages = f"opt/wattline/lib/python{_PYTHON}/site-packages"
     for architecture in debian.ARCHITECTURES:
         site = build / f"image-{architecture}"

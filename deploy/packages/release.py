@@ -83,7 +83,8 @@ def write_bom(site: Path, path: Path, version: str, epoch: int) -> None:
 
 def write_chart(path: Path, epoch: int) -> None:
     """Write the Helm chart with the files themselves in place of its links."""
-    chart, tar = ROOT / "deploy/helm/wattline-exporter", TarFiles(epoch)
+    chart = ROOT / "deploy/helm/wattline-exporter"
+    tar = TarFiles(epoch)
     for folder, _, names in os.walk(chart, followlinks=True):
         for name in names:
             file = Path(folder) / name
@@ -107,7 +108,8 @@ def main() -> None:
         "--out", type=Path, default=ROOT / "dist", help="Folder of the artifacts; it is emptied."
     )
     options = parser.parse_args()
-    out, version = options.out.absolute(), project_version(ROOT)
+    out = options.out.absolute()
+    version = project_version(ROOT)
     if not options.snapshot:
         check_release(
             version,

@@ -111,7 +111,8 @@ def _normalize(tree: Path, epoch: int) -> None:
 
 def write_deb(tree: Path, out: Path, build: Path, version: str, epoch: int) -> None:
     """Write the Debian package for this Python and architecture."""
-    folder, architecture = build / "deb", _DEBIAN[os.uname().machine]
+    folder = build / "deb"
+    architecture = _DEBIAN[os.uname().machine]
     shutil.copytree(tree, folder, symlinks=True)
     control = folder / "DEBIAN"
     control.mkdir()
@@ -139,7 +140,8 @@ def write_deb(tree: Path, out: Path, build: Path, version: str, epoch: int) -> N
 
 def write_rpm(tree: Path, out: Path, build: Path, version: str) -> None:
     """Write the RPM for this Python and architecture; SOURCE_DATE_EPOCH is its time."""
-    folder, machine = build / "rpm", os.uname().machine
+    folder = build / "rpm"
+    machine = os.uname().machine
     folder.mkdir()
     others = [f"/{target}" for target in _FILES.values() if f"/{target}" != _CONFIGURATION]
     spec = _SPEC.format(

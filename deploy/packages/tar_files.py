@@ -24,28 +24,26 @@ class TarFiles:
 
     def folder(self, name: str, mode: int = 0o755, owner: int = 0) -> None:
         member = tarfile.TarInfo(name)
-        member.type, member.mode, member.uid, member.gid, member.mtime = (
-            tarfile.DIRTYPE,
-            mode,
-            owner,
-            owner,
-            self.epoch,
-        )
+        member.type = tarfile.DIRTYPE
+        member.mode = mode
+        member.uid = owner
+        member.gid = owner
+        member.mtime = self.epoch
         self.add(member)
 
     def link(self, name: str, target: str) -> None:
         member = tarfile.TarInfo(name)
-        member.type, member.linkname, member.mode, member.mtime = (
-            tarfile.SYMTYPE,
-            target,
-            0o777,
-            self.epoch,
-        )
+        member.type = tarfile.SYMTYPE
+        member.linkname = target
+        member.mode = 0o777
+        member.mtime = self.epoch
         self.add(member)
 
     def file(self, name: str, content: bytes, mode: int = 0o644) -> None:
         member = tarfile.TarInfo(name)
-        member.size, member.mode, member.mtime = len(content), mode, self.epoch
+        member.size = len(content)
+        member.mode = mode
+        member.mtime = self.epoch
         self.add(member, content)
 
     def read(self, prefix: str, suffix: str) -> bytes:

@@ -29,7 +29,8 @@ _BANDS = (
 
 def _band(low: float | None, high: float | None) -> str:
     """Return the number of GPUs in a band of utilization."""
-    above, below = f"({_UTILIZATION} > bool {low})", f"({_UTILIZATION} <= bool {high})"
+    above = f"({_UTILIZATION} > bool {low})"
+    below = f"({_UTILIZATION} <= bool {high})"
     return f"sum({below if low is None else above if high is None else f'{above} * {below}'})"
 
 

@@ -57,7 +57,9 @@ def _largest(key: str, holders: str) -> tuple[Query, Query]:
 
 
 _OWNER = "kind, owner, account, workload"
-_POLICY, _NONE, _GPU = 'policy="idle_shared"', 'kind="none"', 'component="gpu"'
+_POLICY = 'policy="idle_shared"'
+_NONE = 'kind="none"'
+_GPU = 'component="gpu"'
 _ENERGY = selector(m.OWNER_ENERGY, _POLICY)
 _KWH = "3600000"
 _NO_OWNERS = (

@@ -83,7 +83,8 @@ def best_start_command(
     connection: ConnectionOptions,
 ) -> None:
     """Find the start with the lowest emissions within the forecast."""
-    within_s, step_s = duration_option(within, "--within"), duration_option(step, "--step")
+    within_s = duration_option(within, "--within")
+    step_s = duration_option(step, "--step")
     since_s = duration_option(since)
     if within_s / step_s > 20_000:
         raise typer.BadParameter(

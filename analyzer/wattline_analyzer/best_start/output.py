@@ -85,7 +85,8 @@ def _change(start: Start, starts: Starts) -> Cell:
 
 
 def _basis(starts: Starts) -> str:
-    forecast, profile = starts.forecast, starts.profile
+    forecast = starts.forecast
+    profile = starts.profile
     who = f"{forecast.provider} {forecast.region}".strip()
     age = (
         "age unknown"

@@ -91,7 +91,8 @@ def _configured(raw: SampleTable, instance: str) -> list[str]:
 def _missing(
     raw: SampleTable, where: Mapping[str, str], window: Window, subject: str, *, has_emissions: bool
 ) -> list[Finding]:
-    basis, whole_s = where["basis"], window.end_s - window.start_s
+    basis = where["basis"]
+    whole_s = window.end_s - window.start_s
     if not has_emissions and (window.ended or whole_s > _SOON_S):
         text = (
             f"no emissions: a region is configured, but no {basis} carbon intensity was known "
@@ -201,7 +202,8 @@ def restatement_findings(
                 "--carbon G/KWH"
             )
             found.append(Finding("warning", "restated_missing", "", text))
-        actual, unknown = one.share_of("actual"), one.share_of(UNKNOWN)
+        actual = one.share_of("actual")
+        unknown = one.share_of(UNKNOWN)
         if unknown >= _LEAST_RATIO:
             text = (
                 f"{100 * unknown:.0f} % of the energy is restated by {one.past.basis} intensities "

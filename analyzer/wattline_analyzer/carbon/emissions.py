@@ -113,17 +113,16 @@ def _at_boundary(
         mine = [one for one in parts if one.component in boundary.components]
         if {one.component for one in mine} == set(boundary.components):
             (sum_,) = total_emissions(mine)
-            operational, energy = sum_.mass_g.scaled(boundary.pue or 1.0), boundary.energy
+            operational = sum_.mass_g.scaled(boundary.pue or 1.0)
+            energy = boundary.energy
             is_shared = boundary.attributed_j is not None
             if boundary.attributed_j is not None:  # a share has no interval
                 mine_g = math.fsum(
                     one.mass_g.number * energies.share_ratios.get(one.component, 1.0)
                     for one in mine
                 )
-                operational, energy = (
-                    Figure(mine_g * (boundary.pue or 1.0)),
-                    Figure(boundary.attributed_j),
-                )
+                operational = Figure(mine_g * (boundary.pue or 1.0))
+                energy = Figure(boundary.attributed_j)
             works = tuple(_sci_unit(work, energy, operational) for work in boundary.work)
             yield Sci(
                 boundary.name, basis, origin, operational, embodied_g, works, attributed=is_shared

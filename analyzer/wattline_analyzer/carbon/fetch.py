@@ -69,10 +69,8 @@ def _with_problem(past: PastIntensities, start_s: float, end_s: float) -> PastIn
     what = past.provider
     if not past.slots:
         return replace(past, problem=f"{what} has no value for the time of the run")
-    first_s, last_s = (
-        min(slot.start_s for slot in past.slots),
-        max(slot.end_s for slot in past.slots),
-    )
+    first_s = min(slot.start_s for slot in past.slots)
+    last_s = max(slot.end_s for slot in past.slots)
     if first_s >= end_s:
         return replace(past, problem=f"{what} starts at {_time_text(first_s)}, after the run")
     if last_s <= start_s:
@@ -92,7 +90,8 @@ def with_energy_counters(source: SampleSource, recorded: RecordedRun) -> Recorde
     """
     if not len(recorded.raw):
         return recorded
-    start_s, end_s = float(recorded.raw.t.min()), float(recorded.raw.t.max())
+    start_s = float(recorded.raw.t.min())
+    end_s = float(recorded.raw.t.max())
     parts = [recorded.raw]
     if not recorded.untagged:
         parts.append(

@@ -103,7 +103,8 @@ def slot_pieces(
             if found:
                 found[-1] = SlotPiece(found[-1].start_s, min(begin_s, end_s), found[-1].slot)
             found.append(SlotPiece(begin_s, end_s, slot))
-        last_key, last_s = key, t_s
+        last_key = key
+        last_s = t_s
     return [piece for piece in found if piece.start_s < piece.end_s]
 
 
@@ -127,10 +128,8 @@ def _states(
         if key in begins
     }
     times = distinct(np.array([*rows_of(raw, SOURCE_UP, instance=instance).t, *slots]))
-    first, after = (
-        np.searchsorted(times, start_s) - 1,
-        np.searchsorted(times, end_s, side="right") + 1,
-    )
+    first = np.searchsorted(times, start_s) - 1
+    after = np.searchsorted(times, end_s, side="right") + 1
     for t_s in times[max(first, 0) : after].tolist():
         yield t_s, slots.get(t_s)
 

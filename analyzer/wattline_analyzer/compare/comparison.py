@@ -149,7 +149,8 @@ def _figures(report: Report) -> list[tuple[RunFigure, Figure]]:
     found.append((RunFigure("duration_seconds", "duration", "duration"), Figure(report.duration_s)))
     for work in report.work:
         if work.energy_per_unit:
-            key, name = f"energy_per_{work.unit}_joules", "energy per unit"
+            key = f"energy_per_{work.unit}_joules"
+            name = "energy per unit"
             found.append((RunFigure(key, "energy_per_unit", name, work.unit), work.energy_per_unit))
         if work.per_second:
             key = f"{work.unit}_per_second"

@@ -98,7 +98,8 @@ def gate_command(
     connection: ConnectionOptions,
 ) -> None:
     """Test for an increase of the energy: exit code 0 pass, 3 regression, 4 cannot tell."""
-    limit, since_s = _ratio_option(max_increase), duration_option(since)
+    limit = _ratio_option(max_increase)
+    since_s = duration_option(since)
     from wattline_analyzer.compare import gate
     from wattline_analyzer.compare.comparison import (
         MixedRunsError,

@@ -94,7 +94,8 @@ def _lines(result: GateResult, groups: Sequence[RunGroup], max_increase: float) 
     if result.low is None or result.high is None:
         yield "The scatter is unknown with one repeat: run each side again."
         return
-    low, high = signed_percent(result.low - 1), signed_percent(result.high - 1)
+    low = signed_percent(result.low - 1)
+    high = signed_percent(result.high - 1)
     match result.verdict:
         case Verdict.PASS:
             yield f"The change is between {low} and {high}, so it is less than {limit}."

@@ -49,7 +49,8 @@ def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
     unseen += _before_late(counter, steps, fastest, start_s, end_s)
     if counter.t[0] > start_s:
         unseen += float(counter.value[0])
-    (first_low, first_high), (final_low, final_high) = first.limits, final.limits
+    first_low, first_high = first.limits
+    final_low, final_high = final.limits
     limits = max(final_low - first_high, 0.0), final_high - first_low + unseen
     bound = Figure(final.number - first.number, skewed=limits)
     partial = bool(counter.t[0] > start_s + reach_s or counter.t[-1] < end_s - reach_s)

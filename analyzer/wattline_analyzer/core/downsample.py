@@ -94,7 +94,8 @@ def counter_mask(t: FloatArray, value: FloatArray, buckets: npt.NDArray[np.intp]
     rates = rises / (np.diff(t) + _OLDEST_S)
     falls = np.flatnonzero(rises < 0)
     pairs = np.concatenate([falls, *(_lowest(each, buckets[:-1]) for each in (rates, -rates))])
-    kept[pairs], kept[pairs + 1] = True, True
+    kept[pairs] = True
+    kept[pairs + 1] = True
     return kept
 
 
@@ -105,7 +106,8 @@ def age_mask(t: FloatArray, value: FloatArray) -> Mask:
     kept = np.zeros(len(value), dtype=bool)
     if len(value) < 2:
         return kept
-    rises, widths = np.diff(value), np.diff(t)
+    rises = np.diff(value)
+    widths = np.diff(t)
     ways = np.where(rises >= _GOES * widths, 2, np.where(np.abs(rises) <= _STANDS, 0, 1))
     turns = np.flatnonzero((ways[1:] != ways[:-1]) | (ways[1:] == 1)) + 1
     kept[turns] = True
@@ -132,10 +134,13 @@ def downsample_mask(
     buckets = np.searchsorted(planned.cuts, t, side="right")
     kept = near_edges(t, planned.edges_s)
     borders = np.flatnonzero(np.diff(buckets))
-    kept[[0, len(t) - 1]], kept[borders], kept[borders + 1] = True, True, True
+    kept[[0, len(t) - 1]] = True
+    kept[borders] = True
+    kept[borders + 1] = True
     if len(t) > 1:
         widest = _lowest(-np.diff(t), buckets[:-1])
-        kept[widest], kept[widest + 1] = True, True
+        kept[widest] = True
+        kept[widest + 1] = True
     if how == "gauge":
         return kept | gauge_mask(value, buckets)
     return kept | (counter_mask(t, value, buckets) if how == "counter" else age_mask(t, value))
@@ -147,7 +152,8 @@ class DownsampledSeries:
     def __init__(
         self, how: SeriesKind, planned: DownsamplePlan, window_s: tuple[float, float] | None
     ) -> None:
-        self._how, self._plan = how, planned
+        self._how = how
+        self._plan = planned
         self._taken = ExactAccumulator(window_s) if window_s else None
         self._pending: list[tuple[FloatArray, FloatArray]] = []
         self._kept: list[tuple[FloatArray, FloatArray]] = []
@@ -200,7 +206,8 @@ def contradicting_samples(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the finite samples that have the time of a kept sample and another value."""
     finite = np.isfinite(t) & np.isfinite(value)
-    t, value = t[finite], value[finite]
+    t = t[finite]
+    value = value[finite]
     other = value != kept.value[np.searchsorted(kept.t, t)]
     return t[other], value[other]
 
@@ -233,7 +240,8 @@ class RandomSample:
         while len(self._t) > self._most:
             self._share /= 2
             half = self._random.random(len(self._t)) < 0.5
-            self._t, self._value = self._t[half], self._value[half]
+            self._t = self._t[half]
+            self._value = self._value[half]
 
     def result(self) -> tuple[FloatArray, FloatArray]:
         return self._t, self._value

@@ -82,7 +82,8 @@ def _fact(metric: Metric, series: Series) -> Fact | None:
     labels, t, value = series
     finite = np.isfinite(value)
     if not finite.all():
-        t, value = t[finite], value[finite]
+        t = t[finite]
+        value = value[finite]
     if not len(t):
         return None
     named = {

@@ -141,8 +141,10 @@ def counter_energy(
     during_s = RUN_AGE_S if read_age_s is None else read_age_s
     age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)
     first, final = (_at(line, edge_s, age_s, wide) for edge_s in (start_s, end_s))
-    (first_low, first_high), (final_low, final_high) = first.limits, final.limits
-    low, high = max(final_low - first_high, 0.0), max(final_high - first_low, 0.0)
+    first_low, first_high = first.limits
+    final_low, final_high = final.limits
+    low = max(final_low - first_high, 0.0)
+    high = max(final_high - first_low, 0.0)
     return Figure(min(max(final.number - first.number, low), high), skewed=(low, high))
 
 
@@ -151,7 +153,8 @@ def is_plausible_counter(counter: Samples, power: PowerRange) -> bool:
 
     The samples of two times are then mixed, because the wall clock was set back.
     """
-    rises_j, spans_s = np.diff(counter.value), np.diff(counter.t)
+    rises_j = np.diff(counter.value)
+    spans_s = np.diff(counter.t)
     return not bool((rises_j > 2 * power.high_w * (spans_s + IDLE_AGE_S)).any())
 
 
@@ -159,7 +162,8 @@ def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange
     """Return the range extended to the counter's own mean powers; the time of a sample is uncertain
     by its age.
     """
-    steps_j, steps_s = np.diff(counter.value), np.diff(counter.t)
+    steps_j = np.diff(counter.value)
+    steps_s = np.diff(counter.t)
     rising = steps_j >= 0
     if not rising.any():
         return power
@@ -172,14 +176,16 @@ def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange
     """Return the energy at one instant, interpolated between samples or extrapolated from the
     nearest two.
     """
-    since_newest_s, since_oldest_s = t_s - (line.t + AHEAD_S), t_s - (line.t - age_s)
+    since_newest_s = t_s - (line.t + AHEAD_S)
+    since_oldest_s = t_s - (line.t - age_s)
     lows = line.energy_j + np.where(since_newest_s >= 0, power.low_w, power.high_w) * since_newest_s
     highs = (
         line.energy_j
         + line.lost_j
         + np.where(since_oldest_s >= 0, power.high_w, power.low_w) * since_oldest_s
     )
-    low, high = float(lows.max()), float(highs.min())
+    low = float(lows.max())
+    high = float(highs.min())
     if low > high:  # the timestamps contradict the range of power: keep both limits
         low, high = high, low
     if line.t[0] <= t_s <= line.t[-1]:
@@ -259,7 +265,8 @@ def _median_half_w(power: Samples) -> float:
     # a report without idle windows does not import scipy, which takes 0.3 s of CPU time
     from wattline_analyzer.core.statistics import student_quantile
 
-    count, deviations = len(power), power.value - power.value.mean()
+    count = len(power)
+    deviations = power.value - power.value.mean()
     squares = float(deviations @ deviations)
     if squares == 0:
         return 0.0

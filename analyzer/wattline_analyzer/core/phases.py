@@ -130,14 +130,16 @@ def active_spans(seconds: Samples) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
     if not len(seconds):
         return found
-    times, values = seconds.t, seconds.value
+    times = seconds.t
+    values = seconds.value
     if values[0] > _LEAST_RISE:
         found.append((float(times[0] - values[0]), float(times[0])))
     for position in range(1, len(times)):
         rise_s = float(values[position] - values[position - 1])
         if rise_s <= _LEAST_RISE:
             continue
-        before_s, now_s = float(times[position - 1]), float(times[position])
+        before_s = float(times[position - 1])
+        now_s = float(times[position])
         if found and found[-1][1] >= before_s:
             found[-1] = (found[-1][0], max(found[-1][1], min(before_s + rise_s, now_s)))
         else:
@@ -163,7 +165,8 @@ def rise_limits(
     `points` are additional known pairs (t, value). The counter is constant before the first and
     after the last value. A sample may be older than its time by `age_s`.
     """
-    more_t, more_value = np.array([t for t, _ in points]), np.array([value for _, value in points])
+    more_t = np.array([t for t, _ in points])
+    more_value = np.array([value for _, value in points])
     line = clean(np.concatenate([more_t, counter.t]), np.concatenate([more_value, counter.value]))
     if not len(line):
         return Figure(0.0, 0.0)

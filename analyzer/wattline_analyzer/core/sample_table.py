@@ -14,7 +14,8 @@ from wattline_analyzer.core.samples import FloatArray, Samples, Series, clean
 
 Indexes = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-_METRIC, _INSTANCE = "metric", "instance"
+_METRIC = "metric"
+_INSTANCE = "instance"
 _ABSENT = -1
 """Code that no sample has."""
 
@@ -91,7 +92,8 @@ class SampleTable:
         texts: Mapping[str, TextColumn],
         rows: Indexes | None = None,
     ) -> None:
-        self.t, self.value = t, value
+        self.t = t
+        self.value = value
         self._texts = texts
         self._rows = rows
         """Positions of the samples in the columns of `_texts`; None for all."""
@@ -128,7 +130,8 @@ class SampleTable:
 
     def where(self, label: str, texts: Iterable[str]) -> Mask:
         """Return which samples have one of the texts."""
-        column, found = self.column(label), np.zeros(len(self), dtype=bool)
+        column = self.column(label)
+        found = np.zeros(len(self), dtype=bool)
         for text in texts:
             found |= column.equal(text)
         return found

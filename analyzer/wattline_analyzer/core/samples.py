@@ -100,7 +100,8 @@ def sample_median(values: FloatArray) -> float:
     """Return the median of some values; numpy's own loads its masked arrays first, which takes 10
     ms.
     """
-    middle, ordered = len(values) // 2, np.sort(values)
+    middle = len(values) // 2
+    ordered = np.sort(values)
     return float(
         ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
     )
@@ -125,7 +126,8 @@ def clean(t: FloatArray, value: FloatArray) -> Samples:
     """
     finite = np.isfinite(t) & np.isfinite(value)
     if not finite.all():
-        t, value = t[finite], value[finite]
+        t = t[finite]
+        value = value[finite]
     if (t[1:] > t[:-1]).all():
         return Samples(t, value)
     times, first = np.unique(t, return_index=True)
@@ -174,7 +176,8 @@ def gaps(series: Samples, start_s: float, end_s: float) -> list[Gap]:
     spacing_s = median_spacing_s(series)
     if spacing_s is None:
         return [Gap(start_s, end_s)]
-    before, after = series.t[series.t <= start_s][-1:], series.t[series.t >= end_s][:1]
+    before = series.t[series.t <= start_s][-1:]
+    after = series.t[series.t >= end_s][:1]
     inside = series.t[(series.t > start_s) & (series.t < end_s)]
     first = before if len(before) else np.array([start_s])
     final = after if len(after) else np.array([end_s])

@@ -94,7 +94,8 @@ class ExactAccumulator:
             return
         self._first_s = float(t[0]) if self._first_s is None else self._first_s
         if self._last is not None:
-            t, value = np.insert(t, 0, self._last[0]), np.insert(value, 0, self._last[1])
+            t = np.insert(t, 0, self._last[0])
+            value = np.insert(value, 0, self._last[1])
         known_s = t if self._before_last_s is None else np.insert(t, 0, self._before_last_s)
         _count(np.rint((known_s[2:] - known_s[:-2]) * _PER_S), self._pairs)
         self._before_last_s = float(known_s[-2]) if len(known_s) > 1 else None
@@ -157,7 +158,8 @@ class ExactAccumulator:
         over = np.flatnonzero((t[1:] > start_s) & (t[:-1] < end_s))
         if not len(over):
             return
-        begins, ends = np.clip(t[over], start_s, end_s), np.clip(t[over + 1], start_s, end_s)
+        begins = np.clip(t[over], start_s, end_s)
+        ends = np.clip(t[over + 1], start_s, end_s)
         seconds = ends - begins
         parts = seconds * (np.interp(begins, t, value) + np.interp(ends, t, value)) / 2
         jumps = np.diff(value)[over]
@@ -185,9 +187,11 @@ class ExactAccumulator:
         self._products += float(np.append(self._jump, jumps[:-1]) @ jumps)
         self._jump = float(jumps[-1])
         changed = jumps != 0
-        t, jumps = t[changed], jumps[changed]
+        t = t[changed]
+        jumps = jumps[changed]
         if self._change is not None:
-            t, jumps = np.insert(t, 0, self._change[0]), np.insert(jumps, 0, self._change[1])
+            t = np.insert(t, 0, self._change[0])
+            jumps = np.insert(jumps, 0, self._change[1])
         if not len(t):
             return
         self._change = float(t[-1]), float(jumps[-1])
@@ -209,12 +213,14 @@ class ExactAccumulator:
         end.
         """
         inside = (t >= self._window_s[0]) & (t <= self._window_s[1])
-        t, value = t[inside], value[inside]
+        t = t[inside]
+        value = value[inside]
         joins = joins and bool(inside[0]) and bool(self._same)
         if not len(t):
             return
         changes = np.flatnonzero(np.diff(value) != 0)
-        firsts, finals = np.concatenate([[0], changes + 1]), np.concatenate([changes, [len(t) - 1]])
+        firsts = np.concatenate([[0], changes + 1])
+        finals = np.concatenate([changes, [len(t) - 1]])
         long = (t[finals] - t[firsts] >= STRETCH_S) | (firsts == 0) | (finals == len(t) - 1)
         found = [
             Stretch(float(t[first]), float(t[final]), float(value[first]), int(final - first) + 1)

@@ -78,7 +78,8 @@ class TerminalTable:
         first, then text.
         """
         columns = self._table.columns
-        least, most = [], []
+        least = []
+        most = []
         for position, column in enumerate(columns):
             cells = [_text(row[position], column, folded=folded) for row in self._rows]
             narrow = _longest_word if _wraps(column) else _width

@@ -104,7 +104,8 @@ def free_spans(
     start_s: float, end_s: float, excluded: list[tuple[float, float]]
 ) -> list[tuple[float, float]]:
     """Return [start_s, end_s] without the `excluded` spans."""
-    left, position_s = [], start_s
+    left = []
+    position_s = start_s
     for excluded_start_s, excluded_end_s in sorted([*excluded, (end_s, math.inf)]):
         if excluded_start_s > position_s:
             left.append((position_s, min(excluded_start_s, end_s)))
@@ -144,7 +145,8 @@ class EnergyTrack:
         value_j = float(np.interp(t_s, self.t, self.value_j))
         lows = self.low_j + self.high_w * np.minimum(t_s - (self.t + self.ahead_s), 0.0)
         highs = self.high_j + self.high_w * np.maximum(t_s - (self.t - self.age_s), 0.0)
-        low_j, high_j = min(float(lows.max()), value_j), max(float(highs.min()), value_j)
+        low_j = min(float(lows.max()), value_j)
+        high_j = max(float(highs.min()), value_j)
         return Figure(value_j, skewed=(low_j, high_j))
 
 

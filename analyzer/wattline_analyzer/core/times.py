@@ -181,11 +181,9 @@ class LogTimes:
                 raise
             self._has_repeated_hour = True
             if self._previous_s is None:
-                self._start, self._start_text, self._is_open = (
-                    error,
-                    text,
-                    not self._starts_in_second,
-                )
+                self._start = error
+                self._start_text = text
+                self._is_open = not self._starts_in_second
                 is_second = self._starts_in_second
             else:
                 is_second = self._previous_s > error.first_s + _UNORDERED_S
@@ -195,7 +193,8 @@ class LogTimes:
             self.misses_an_hour |= (
                 self._is_open and self._previous_s is not None and moment_s > self._previous_s
             )
-        self._previous_text, self._previous_s = text, moment_s
+        self._previous_text = text
+        self._previous_s = moment_s
         return moment_s
 
     def notes(self, name: object) -> list[str]:

@@ -66,7 +66,8 @@ def window_options(since: str, until: str, now_s: float) -> tuple[float, float]:
             ) from error
         end_s = moment_option(until, "--until", now_s)
         return end_s - since_s, end_s
-    start_s, end_s = moment_option(since, "--since", now_s), moment_option(until, "--until", now_s)
+    start_s = moment_option(since, "--since", now_s)
+    end_s = moment_option(until, "--until", now_s)
     if start_s >= end_s:
         raise typer.BadParameter(
             f"--since: {since} is not before --until {until}; give an earlier time"

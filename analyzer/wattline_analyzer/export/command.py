@@ -84,7 +84,8 @@ def export_command(
         raise typer.BadParameter(
             f"--format is required: {out.name} ends in none of {', '.join(_BY_SUFFIX)}"
         )
-    since_s, margin_s = duration_option(since), duration_option(margin, "--margin")
+    since_s = duration_option(since)
+    margin_s = duration_option(margin, "--margin")
     if exists(out):
         exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
     if file_format is ExportFormat.PARQUET:
@@ -96,7 +97,8 @@ def export_command(
         _exit_if_not_writable(out),
         TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):
-        spool, now_s = SeriesSpool(Path(folder)), time.time()
+        spool = SeriesSpool(Path(folder))
+        now_s = time.time()
         with connection.open() as source:
             within = (now_s - since_s, now_s + AHEAD_S)
             for part in fetch_whole_run(source, run_id, within, margin_s, print_message):

@@ -55,7 +55,8 @@ def _device(named: str, gpus: Sequence[ImportedGpu]) -> str:
 def powers_of(
     series: Sequence[ImportedSeries], gpus: Sequence[ImportedGpu]
 ) -> dict[tuple[str, str], StoredSamples]:
-    uuids, found = {gpu.uuid for gpu in gpus}, {}
+    uuids = {gpu.uuid for gpu in gpus}
+    found = {}
     for one in series:
         if one.metric is m.GPU_POWER and one.labels["uuid"] in uuids:
             found["gpu", one.labels["uuid"]] = one.samples
@@ -69,7 +70,9 @@ def integrate_power(
     key: tuple[str, str], power: StoredSamples, file_run: FileRun
 ) -> RunDeviceEnergy | None:
     """Return the energy from power samples, None if fewer than two samples touch the run."""
-    start_s, end_s, whole_s = file_run.start_s, file_run.end_s, power.spacing_s
+    start_s = file_run.start_s
+    end_s = file_run.end_s
+    whole_s = power.spacing_s
     if whole_s is None:
         return None
     spacing_s = power.spacing_between_s(start_s, end_s) or whole_s

@@ -103,10 +103,8 @@ def clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> li
     """Return the series of all files. Raises UnreadableError for samples of two devices in one
     series.
     """
-    by_index, index_of = (
-        {gpu.index: gpu.uuid for gpu in gpus},
-        {gpu.uuid: gpu.index for gpu in gpus},
-    )
+    by_index = {gpu.index: gpu.uuid for gpu in gpus}
+    index_of = {gpu.uuid: gpu.index for gpu in gpus}
     found: dict[
         tuple[Metric, tuple[tuple[str, str], ...]], list[tuple[FileContent, bool, StoredSamples]]
     ] = {}

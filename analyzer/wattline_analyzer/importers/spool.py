@@ -32,7 +32,8 @@ class Spool:
     """
 
     def __init__(self, folder: Path | None = None, part: int = _PART) -> None:
-        self.folder, self.part = folder, part
+        self.folder = folder
+        self.part = part
         self._file: IO[bytes] = BytesIO()
         if folder:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # see close
@@ -197,7 +198,10 @@ def merge_by_time(series: Sequence[StoredSamples]) -> OrderedSamples:
         database.execute(_TABLE)
         for one in series:
             _insert(database, one)
-        different, parts_open, different_s, overlap_s = 0, 0, None, None
+        different = 0
+        parts_open = 0
+        different_s = None
+        overlap_s = None
         for t_s, value, parts, others, starts, ends in database.execute(
             "SELECT * FROM samples ORDER BY t"
         ):

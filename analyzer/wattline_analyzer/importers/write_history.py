@@ -118,9 +118,11 @@ def _write(history: _History, assembly: Assembly, progress: Callable[[str, float
             "give another --out"
         )
     _refuse_known(history.connection, history.path, assembly)
-    count, total = 0, sum(len(one.samples) for one in assembly.series)
+    count = 0
+    total = sum(len(one.samples) for one in assembly.series)
     for one in assembly.series:
-        series, last_ms = history.series(one.metric, one.labels), None
+        series = history.series(one.metric, one.labels)
+        last_ms = None
         for part in one.samples.parts():
             t_ms = np.rint(part.t * 1_000).astype(np.int64)
             kept = (
@@ -141,7 +143,8 @@ def _write(history: _History, assembly: Assembly, progress: Callable[[str, float
 def _write_ledger(history: _History, assembly: Assembly) -> int:
     written = set()
     for metric, labels, t_s, value in _ledger_samples(assembly):
-        series, t_ms = history.series(metric, labels), round(t_s * 1_000)
+        series = history.series(metric, labels)
+        t_ms = round(t_s * 1_000)
         if (series[0], t_ms) not in written:  # two runs may have one GPU and one end
             history.insert(metric, series, [(t_ms, value)])
         written.add((series[0], t_ms))

@@ -108,7 +108,10 @@ class _Comparisons:
 
 
 def _candidate(table: _Comparisons, number: int, outliers: int | None) -> Candidate:
-    costs, kept, base, setting = table.costs, table.kept, table.base, table.sweep.settings[number]
+    costs = table.costs
+    kept = table.kept
+    base = table.base
+    setting = table.sweep.settings[number]
     runs = tuple(table.sweep.runs[at] for at in kept[number])
     seconds = _level([costs.time_s[at] for at in kept[number]], table.time, number)
     shares = [
@@ -186,10 +189,8 @@ def _change(
             float(np.log([values[at] for at in kept[number]]).mean()) for number in (first, second)
         ]
         return Figure(sign * math.expm1(logs[0] - logs[1]))
-    middle, half = (
-        float(comparison.difference[first, second]),
-        float(comparison.difference_half[first, second]),
-    )
+    middle = float(comparison.difference[first, second])
+    half = float(comparison.difference_half[first, second])
     low, high = sorted(sign * math.expm1(end) for end in (middle - half, middle + half))
     return Figure(sign * math.expm1(middle), skewed=(low, high))
 
@@ -217,11 +218,14 @@ def monotone_fit(y: Sequence[float], weights: Sequence[float] | None = None) -> 
     """Return the closest values to `y` that never fall (isotonic regression)."""
     blocks: list[tuple[float, float, int]] = []
     for value, weight in zip(y, weights or [1.0] * len(y), strict=True):
-        mean, mass, count = float(value), weight, 1
+        mean = float(value)
+        mass = weight
+        count = 1
         while blocks and blocks[-1][0] >= mean:  # neighbors in the wrong order get their mean
             other, other_mass, other_count = blocks.pop()
             mean = (other * other_mass + mean * mass) / (other_mass + mass)
-            mass, count = other_mass + mass, other_count + count
+            mass = other_mass + mass
+            count = other_count + count
         blocks.append((mean, mass, count))
     return np.repeat([mean for mean, _, _ in blocks], [count for _, _, count in blocks])
 
@@ -324,7 +328,8 @@ def _decide(
     chosen = final[fastest]
     verdict: Verdict = "apply"
     if base in equal or not comparison.is_clear(base, best, open_):
-        chosen, verdict = final[base], "no_clear_difference" if equal == set(open_) else "keep"
+        chosen = final[base]
+        verdict = "no_clear_difference" if equal == set(open_) else "keep"
     return replace(
         advice,
         verdict=verdict,

@@ -124,7 +124,8 @@ def recommend_command(  # a command's options are its arguments
             f"--objective: expected one of {', '.join(OBJECTIVES)}, not {objective!r}"
         )
     check_out_options(compatible, out)
-    slos, baselines = _parse_slos(slo or []), _parse_pairs("--baseline", baseline or [])
+    slos = _parse_slos(slo or [])
+    baselines = _parse_pairs("--baseline", baseline or [])
     since_s = duration_option(since)
     from wattline_analyzer.recommend import advice as advisor
     from wattline_analyzer.recommend.objective import (

@@ -57,7 +57,8 @@ def _in_whole_run(run: SweepRun, unit: str) -> SweepRun:
     """Return the run with rate and energy per unit over the whole run, loading and warm-up
     included.
     """
-    work, host = run.work[unit], run.with_host
+    work = run.work[unit]
+    host = run.with_host
     rate = work.amount / run.duration_s if run.duration_s > 0 else None
     each = energy_of_one(run.energy.complete(), work.amount)
     own = replace(work, per_second=rate, energy_per_unit=each, phases=())

@@ -125,7 +125,8 @@ def sweep_costs(sweep: Sweep, unit: str | None, question: SweepQuestion) -> Swee
         )
     cost = []
     for energy_j, time_s in pairs:
-        joules, seconds = energy_j * scale, time_s * scale
+        joules = energy_j * scale
+        seconds = time_s * scale
         match objective:
             case Objective.EDP:
                 cost.append(joules * seconds)
@@ -135,7 +136,8 @@ def sweep_costs(sweep: Sweep, unit: str | None, question: SweepQuestion) -> Swee
                 cost.append(question.eta * joules + (1 - question.eta) * highest_w * seconds)
             case _:
                 cost.append(joules)
-    energies_j, times_s = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    energies_j = [pair[0] for pair in pairs]
+    times_s = [pair[1] for pair in pairs]
     return SweepCosts(objective, unit, amount, energies_j, times_s, cost, components)
 
 

@@ -135,7 +135,8 @@ def recommendation_document(advices: Sequence[Advice], source: str) -> dict[str,
 
 
 def _advice_record(advice: Advice) -> dict[str, Any]:
-    costs, question = advice.costs, advice.question
+    costs = advice.costs
+    question = advice.question
     return {
         "title": advice.sweep.title,
         "verdict": advice.verdict,

@@ -27,7 +27,9 @@ from wattline_analyzer.recommend.sweep import SweepRun
 from wattline_analyzer.recommend.text import advice_headline
 from wattline_analyzer.report.plot import LIGHT, Theme, plot_style
 
-_WIDTH_IN, _ROW_IN, _HEAD_IN = 5.2, 1.75, 0.95
+_WIDTH_IN = 5.2
+_ROW_IN = 1.75
+_HEAD_IN = 0.95
 _NARROW = 60
 _MINUTES = len("2026-11-23T07:36")
 _GIB = 2**30
@@ -63,7 +65,8 @@ def sweep_plot(advices: Sequence[Advice], theme: Theme = LIGHT) -> bytes:
     out.
     """
     panels = [panel for panel in _FACTS if any(_known(panel, advice) for advice in advices)]
-    rows, columns = 2 + len(panels), len(advices)
+    rows = 2 + len(panels)
+    columns = len(advices)
     with mpl.rc_context(plot_style(theme)):
         figure = Picture(
             figsize=(_WIDTH_IN * columns, rows * _ROW_IN + _HEAD_IN), layout="constrained"

@@ -27,7 +27,8 @@ _OBJECTIVES = {
 
 def advice_headline(advice: Advice) -> str:  # noqa: PLR0911  # one for each verdict
     """Return the recommendation in one sentence."""
-    chosen, base = advice.advised, advice.baseline
+    chosen = advice.advised
+    base = advice.baseline
     match advice.verdict:
         case "no_sweep":
             count = len(advice.sweep.settings)
@@ -98,7 +99,8 @@ def percent_limits(ratio: Figure) -> str:
 
 def question_text(advice: Advice) -> str:
     """Return the objective and the constraints."""
-    question, costs = advice.question, advice.costs
+    question = advice.question
+    costs = advice.costs
     if costs is None:
         return ""
     words = {
@@ -233,7 +235,8 @@ def advice_commands(advice: Advice) -> list[str]:
     """Return the commands to run as root, per node; empty if nothing is to be set."""
     if advice.verdict != "apply" or advice.advised is None:
         return []
-    setting, base = advice.advised.setting, advice.baseline
+    setting = advice.advised.setting
+    base = advice.baseline
     if base and (setting.power_limit_w, setting.sm_clock_hz) == (
         base.setting.power_limit_w,
         base.setting.sm_clock_hz,

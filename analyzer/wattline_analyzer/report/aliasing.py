@@ -142,7 +142,8 @@ def _fast(readings: Updates) -> Beat | None:
     """Find readings that repeat within a few updates, of which a harmonic may be close to the
     sensor's period.
     """
-    value, count = readings.value, len(readings.value)
+    value = readings.value
+    count = len(readings.value)
     if count < 2 * _FEWEST_CYCLES or _swing_ratio(value) < _LEAST_SWING:
         return None
     level = _without_trend(value)
@@ -230,15 +231,11 @@ def aliasing_findings(
         return []
     spacing_s = median_spacing_s(power) or 0.0
     if power.exact and sensor and 2 * spacing_s <= sensor.update_s:
-        why, remedy = (
-            "this log is too long to check it",
-            "import a part of it (analyzer import --start, --end)",
-        )
+        why = "this log is too long to check it"
+        remedy = "import a part of it (analyzer import --start, --end)"
     else:
-        why, remedy = (
-            f"samples {spacing_s:.3g} s apart are too slow",
-            "log faster (nvidia-smi -lms 10)",
-        )
+        why = f"samples {spacing_s:.3g} s apart are too slow"
+        remedy = "log faster (nvidia-smi -lms 10)"
     text = (
         f"its sensor samples {part}; whether the load's period is close to that is unknown "
         f"({why}). If it is, the "

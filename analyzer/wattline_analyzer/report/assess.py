@@ -493,7 +493,8 @@ def _check_gpu(
     findings = list(gpu_findings(device, raw, window, signals))
     suspected = suspicions(raw.table, window, device.instance, device.device)
     power = signals.power.between(window.start_s, window.end_s)
-    beat, about_aliasing = None, []
+    beat = None
+    about_aliasing = []
     if "aliasing" not in suspected and not device.simulated:
         beat = aliasing.find_beat(power)
         sensor = sensor_window(device.name, device.architecture)

@@ -179,7 +179,8 @@ def _wall(results: Mapping[str, float], energy: Mapping[str, Figure]) -> list[Fi
             f"wall meter's {short_joules_text(wall_j)}: at least one sensor is inaccurate"
         )
         return [Finding("bad", "wall_meter_below", "", text)]
-    missed_j, sensed_percent = wall_j - sensed_j, 100 * sensed_j / wall_j
+    missed_j = wall_j - sensed_j
+    sensed_percent = 100 * sensed_j / wall_j
     text = (
         f"the wall meter counted {short_joules_text(wall_j)}; the sensors ({parts}) "
         f"{short_joules_text(sensed_j)}, "

@@ -17,7 +17,9 @@ from wattline_analyzer.core.devices import ReportDevice
 from wattline_analyzer.core.run_report import Boundary, BoundaryUnitEnergy, RunEnergies, Work
 from wattline_analyzer.core.timeline import RunTimes
 
-GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
+GENERATED = "generated_tokens"
+PROMPT = "prompt_tokens"
+TOTAL = "total_tokens"
 _WIDER = ("cpu", "dram")
 
 

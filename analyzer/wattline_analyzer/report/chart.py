@@ -43,7 +43,10 @@ def line_points(
     `gaps` has the gaps of a downsampled series, whose steps do not show them. Steps of at most
     `least_s` are no gaps.
     """
-    t, value, points, decimals = series.t, series.value, resolution.points, resolution.decimals
+    t = series.t
+    value = series.value
+    points = resolution.points
+    decimals = resolution.decimals
     if not len(t):
         return [], []
     before_gap = _before_gaps(t, least_s) if gaps is None else _before(t, gaps)
@@ -68,7 +71,8 @@ def with_neighbors(series: Samples, start_s: float, end_s: float) -> Samples:
     spacing_s = median_spacing_s(series)
     if not len(inside) or spacing_s is None:
         return series.between(start_s, end_s)
-    first, last = int(inside[0]), int(inside[-1])
+    first = int(inside[0])
+    last = int(inside[-1])
     near_s = GAP_FACTOR * spacing_s
     if first > 0 and series.t[first] - series.t[first - 1] <= near_s:
         first -= 1

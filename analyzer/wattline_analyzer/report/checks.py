@@ -70,7 +70,8 @@ def gpu_findings(
     device: ReportDevice, raw: RawSeries, window: Window, signals: Signals
 ) -> Iterator[Finding]:
     """Yield the findings about a GPU's raw samples."""
-    label, start_s = device.label, window.start_s
+    label = device.label
+    start_s = window.start_s
     during = signals.power.between(start_s, window.end_s)
     possible = signals.power_range or integrate.ANY_POWER
     restarts_s = integrate.restart_times(signals.counter, possible, raw.age_s.get(device.device))
@@ -203,7 +204,8 @@ def _duplicates(rows: SampleTable, window: Window) -> int:
     if (rows.t[1:] > rows.t[:-1]).all():
         return 0
     order = np.lexsort((rows.value, rows.t))
-    t, value = rows.t[order], rows.value[order]
+    t = rows.t[order]
+    value = rows.value[order]
     during = (t[1:] >= window.start_s) & (t[1:] <= window.end_s)
     return len(distinct(t[1:][during & (np.diff(t) == 0) & (np.diff(value) != 0)]))
 
@@ -228,7 +230,8 @@ def stuck_spans(power: Samples) -> list[Stretch]:
     if not len(power):
         return []
     changes = np.flatnonzero(np.diff(power.value) != 0)
-    firsts, finals = np.concatenate([[0], changes + 1]), np.concatenate([changes, [len(power) - 1]])
+    firsts = np.concatenate([[0], changes + 1])
+    finals = np.concatenate([changes, [len(power) - 1]])
     return [
         Stretch(
             float(power.t[first]),

@@ -75,7 +75,8 @@ def _offset_s(ages: Samples, window: Window, raw: SampleTable, instance: str) ->
     offsets_s = [float(offset) for offset in (ages.t - ages.value)[running] - window.start_s]
     allowed_s = TOLERANCE_S
     if not offsets_s:
-        offsets_s, allowed_s = _read_ages_s(raw, instance), _READ_AGE_S
+        offsets_s = _read_ages_s(raw, instance)
+        allowed_s = _READ_AGE_S
     widest_s = max(offsets_s, key=abs, default=0.0)
     return float(widest_s) if not -TOLERANCE_S <= widest_s <= allowed_s else None
 

@@ -65,7 +65,8 @@ def _device_counter(raw: RawSeries, device: ReportDevice) -> tuple[Samples, floa
         return Samples(np.empty(0), np.empty(0)), ANY_POWER.high_w
     if len(signals.counter) > 1:
         return integrate.unwrap(signals.counter, possible).samples, possible.high_w
-    t, watts = signals.power.t, signals.power.value
+    t = signals.power.t
+    watts = signals.power.value
     joules = np.diff(t) * (watts[1:] + watts[:-1]) / 2
     return Samples(t, np.concatenate([np.zeros(min(len(t), 1)), joules]).cumsum()), possible.high_w
 
@@ -117,7 +118,8 @@ def _of_device_counter(
         return _track(
             inside.t, (value_j, value_j - apart_j, value_j + apart_j), device, window, high_w
         )
-    low_j, high_j = rest_j - most_j[1], most_j[0]
+    low_j = rest_j - most_j[1]
+    high_j = most_j[0]
     share = ends_s[0] / sum(ends_s) if sum(ends_s) > 0 else 0.0
     head_j = min(max(usual_j[0] + share * (rest_j - sum(usual_j)), low_j), high_j)
     return _track(

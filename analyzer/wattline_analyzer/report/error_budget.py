@@ -90,10 +90,8 @@ def integral_half_j(power: Samples, window: Window) -> float | None:
         return None
     if power.exact:
         return sampling_half_j(power) if power.exact_in(window.start_s, window.end_s) else None
-    first, last = (
-        np.searchsorted(power.t, window.start_s, "right") - 1,
-        np.searchsorted(power.t, window.end_s) + 1,
-    )
+    first = np.searchsorted(power.t, window.start_s, "right") - 1
+    last = np.searchsorted(power.t, window.end_s) + 1
     touching = Samples(power.t[max(first, 0) : last], power.value[max(first, 0) : last])
     return sampling_half_j(touching, max(GAP_FACTOR * spacing_s, integrate.SENSOR_S))
 
@@ -133,7 +131,8 @@ def sampling_half_j(power: Samples, longest_s: float | None = None) -> float | N
     spacing_s = median_spacing_s(power)
     if spacing_s is None:
         return None
-    widths_s, jumps_w = np.diff(power.t), np.diff(power.value)
+    widths_s = np.diff(power.t)
+    jumps_w = np.diff(power.value)
     close = widths_s <= (longest_s or GAP_FACTOR * spacing_s)
     return _half_width_j(float((((widths_s * jumps_w)[close]) ** 2).sum()), _correlation(jumps_w))
 

@@ -170,7 +170,8 @@ def _one_of(text: str, names: Iterable[str], option: str) -> str:
 
 
 def _labels(text: str | None, option: str) -> dict[str, str]:
-    rest, found = (text or "").strip().removeprefix("{").removesuffix("}"), {}
+    rest = (text or "").strip().removeprefix("{").removesuffix("}")
+    found = {}
     while rest:
         match = _LABEL.match(rest)
         if not match:

@@ -97,8 +97,11 @@ def run_plot(
     other lines.
     """
     gauges = list(_gauges(report, sensors)) if sensors is not None else []
-    width_in, lines_in, gauge_in = 9.6, 3.1, 1.15
-    head_in, bars_in = 0.95, 0.55 + 0.27 * len(report.devices)
+    width_in = 9.6
+    lines_in = 3.1
+    gauge_in = 1.15
+    head_in = 0.95
+    bars_in = 0.55 + 0.27 * len(report.devices)
     height_in = head_in + lines_in + gauge_in * len(gauges) + bars_in + 0.75
     engine = ConstrainedLayoutEngine(
         rect=(0.01, 0.01, 0.98, 1 - head_in / height_in - 0.01), hspace=0.08

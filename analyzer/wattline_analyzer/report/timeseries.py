@@ -62,7 +62,8 @@ def power_csv(every: Iterable[DeviceSeries], started_at_s: float) -> str:
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(_POWER_COLUMNS)
     for one in every:
-        device, t_s = one.device, one.samples.t
+        device = one.device
+        t_s = one.samples.t
         own = (device.instance, device.component, device.device, device.label, one.metric.name)
         columns = t_s.tolist(), (t_s - started_at_s).round(3).tolist(), one.samples.value.tolist()
         writer.writerows(

@@ -34,14 +34,13 @@ def aiperf_request(record: Mapping[str, Any]) -> dict[str, Any] | None:
     The tokens are those of the server's `usage` where the record has them, else counted by AIPerf's
     tokenizer.
     """
-    metadata, metrics = record["metadata"], record["metrics"] or {}
+    metadata = record["metadata"]
+    metrics = record["metrics"] or {}
     phase = metadata.get("benchmark_phase", "profiling")
     if record.get("error") or metadata.get("was_cancelled") or phase != "profiling":
         return None
-    started_ns, first_s = (
-        metadata["request_start_ns"],
-        _metric(metrics, "time_to_first_token", _SECONDS),
-    )
+    started_ns = metadata["request_start_ns"]
+    first_s = _metric(metrics, "time_to_first_token", _SECONDS)
     return {
         "id": metadata.get("x_request_id"),
         "started_at": started_ns / 1e9,

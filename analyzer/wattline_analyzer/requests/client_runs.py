@@ -74,7 +74,8 @@ def load_run_requests(
     """Load a run and its requests, if they are not `given`; those that end in `part_s` count.
     Raises FetchError.
     """
-    own, missing = None, None
+    own = None
+    missing = None
     try:
         own = read_stored_requests(
             source, search.run_id, None if part_s is None else _around(part_s)
@@ -115,7 +116,8 @@ def _of_servers(source: SampleSource, run: LoadedRun) -> tuple[dict[str, Request
     """Return the requests at the time of a run in the runs of servers that have some of it, and all
     runs of clients.
     """
-    tables, clients = {}, set()
+    tables = {}
+    clients = set()
     for run_id in sorted(run.beside()):
         try:
             table = read_stored_requests(source, run_id, run.span_s)
@@ -165,7 +167,8 @@ def _time(run: LoadedRun, part_s: TimeRange | None, given: RequestTable | None) 
 
 def _time_of_given(span_s: TimeRange, given: RequestTable) -> TimeRange:
     """Return a time range extended by that of the given requests near it."""
-    (first_s, last_s), spans = _around(span_s), given.spans
+    first_s, last_s = _around(span_s)
+    spans = given.spans
     near = (spans.ended_s > first_s) & (spans.arrived_s < last_s)
     start_s = float(spans.arrived_s[near].min(initial=span_s[0]))
     end_s = float(spans.ended_s[near].max(initial=span_s[1]))

@@ -120,8 +120,10 @@ def requests_command(
 ) -> None:
     """Divide the energy of a server's GPUs among its requests."""
     policy_option(policy)
-    cost, since_s = price_options(price, currency), duration_option(since)
-    span_s, roles = _range(run_id, start, end), _roles(role or [])
+    cost = price_options(price, currency)
+    since_s = duration_option(since)
+    span_s = _range(run_id, start, end)
+    roles = _roles(role or [])
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     if run_id is None and not requests:
         raise typer.BadParameter(
@@ -175,7 +177,6 @@ def requests_command(
     groups = in_order_of_length(
         group_requests(of_run, energies, grouping, idle_shared=shared), names
     )
-    warnings = found.warnings + server.warnings
     report = RequestEnergyReport(
         run_id,
         of_run,
@@ -186,7 +187,7 @@ def requests_command(
         notes + list(server.notes),
         cost,
         carbon,
-        warnings,
+        found.warnings + server.warnings,
         server.half_j,
     )
     if out is not None:

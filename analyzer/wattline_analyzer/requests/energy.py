@@ -38,7 +38,8 @@ from wattline_analyzer.requests.stored_division import DividedSeconds
 from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import EnergySlots
 
-MAX_DIFFERENCE, MAX_AGE_S = 0.01, 0.5
+MAX_DIFFERENCE = 0.01
+MAX_AGE_S = 0.5
 """Largest difference of the samples from the energy of the run: a ratio, and seconds of its mean
 power.
 """
@@ -70,7 +71,9 @@ class ServerEnergy:
         Parts that follow each other therefore add up. Raises FetchError if there is no slot.
         """
         start_s, end_s = part_s or (-math.inf, math.inf)
-        joules, idle_j, found = 0.0, 0.0, None
+        joules = 0.0
+        idle_j = 0.0
+        found = None
         for slots in self.roles.values() or [self.slots]:
             begins_s = slots.edges_s[:-1]
             first, final = np.searchsorted(begins_s, (start_s, end_s)).tolist()
@@ -96,7 +99,8 @@ def fetch_server_energy(
     runs of its clients hold its GPUs and do no work on them. Raises FetchError with samples too far
     apart.
     """
-    run, span_s = requests.run, requests.time_s
+    run = requests.run
+    span_s = requests.time_s
     sharer = requests.server or run.run_id
     gpus = _run_gpus(source, run, sharer, span_s)
     known = {}
@@ -232,7 +236,8 @@ def fetch_range_energy(
     `gpus` are indexes or UUIDs, none for all GPUs in the part. Raises FetchError as
     `fetch_server_energy` does.
     """
-    time_s, span_s = requests.time_s, requests.part_s or requests.time_s
+    time_s = requests.time_s
+    span_s = requests.part_s or requests.time_s
     infos = source.facts((m.GPU_INFO,), {}, *span_s)
     chosen = _chosen(infos, gpus)
     if not chosen:

@@ -146,7 +146,8 @@ def _of_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Its latencies count from the time at which it was due; `t` is the time of its end.
     """
-    work, values = event.get("work") or {}, event.get("values") or {}
+    work = event.get("work") or {}
+    values = event.get("values") or {}
     if (
         event.get("event") != "iteration"
         or work.get("requests") != 1
@@ -246,7 +247,9 @@ def _parsed(fields: Any, where: str, place: str) -> _Request:
         raise FetchError(
             f"{where}: {most:g} tokens, at most {MAX_TOKENS:,} are possible", "correct the number"
         )
-    name, times, role = str(fields.get("id") or place), (arrived, first, ended), fields.get("role")
+    name = str(fields.get("id") or place)
+    times = (arrived, first, ended)
+    role = fields.get("role")
     labels = tuple(_labels(fields))
     return _Request(
         name, times, (prompt, cached, generated), labels, role if role in ROLES else None

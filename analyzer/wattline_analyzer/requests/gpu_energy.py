@@ -118,7 +118,9 @@ def sampled_energy(
         start_s = min(within_s[0], max(start_s, *(float(one.t[0]) for one in counters.values())))
         end_s = max(within_s[1], min(end_s, *(float(one.t[-1]) for one in counters.values())))
     edges_s, gaps_s = _edges(list(counters.values()), start_s, end_s)
-    joules, idle_w, sampled_j = np.zeros(len(edges_s) - 1), [], 0.0
+    joules = np.zeros(len(edges_s) - 1)
+    idle_w = []
+    sampled_j = 0.0
     for place, counter in counters.items():
         all_j = np.diff(np.interp(edges_s, counter.t, counter.value))
         sampled_j += float(all_j.sum())

@@ -45,7 +45,8 @@ def run_notes(
     them and the rest, None for a part of the run. `is_stored`: the exporter divided it.
     """
     reporter = gpus.run_id
-    warnings, notes = [], []
+    warnings = []
+    notes = []
     if reporter != run.run_id:
         notes.append(server_note(reporter))
     sharing = {name for runs in gpus.others.values() for name in runs} - {run.run_id, reporter}
@@ -106,7 +107,8 @@ def _silent_warning(
     """Return a warning of runs on the GPUs that report no requests, with the energy that is
     attributed to the run.
     """
-    own_j, attributed = gpus_share_j(run), ""
+    own_j = gpus_share_j(run)
+    attributed = ""
     if divided_j is not None and reporter == run.run_id and own_j is not None:
         attributed = (
             f" ({short_joules_text(divided_j)}, of which {short_joules_text(own_j)} are "
@@ -149,5 +151,6 @@ def _seconds_within(gaps_s: FloatArray, within_s: Sequence[TimeRange | None]) ->
 
 
 def _names(run_ids: Collection[str]) -> str:
-    first, more = sorted(run_ids)[:3], len(run_ids) - 3
+    first = sorted(run_ids)[:3]
+    more = len(run_ids) - 3
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")

@@ -42,7 +42,8 @@ def working_runs(
     All of them, if the source has no attributed energy of the run of the server either. Raises
     FetchError.
     """
-    unknown, working = set(run_ids), set[str]()
+    unknown = set(run_ids)
+    working = set[str]()
     for name in (*sorted(run_ids), reporter) if run_ids else ():
         for instance, uuid in places:
             labels = {"component": "gpu", "device": uuid, "run_id": name, "policy": SHARE_POLICY}
@@ -62,7 +63,8 @@ def other_work_note(spans: RequestSpans, slots: EnergySlots) -> str:
 
     The model assigns all energy above idle to the requests in progress.
     """
-    starts_s, ends_s = slots.edges_s[:-1], slots.edges_s[1:]
+    starts_s = slots.edges_s[:-1]
+    ends_s = slots.edges_s[1:]
     begun = np.searchsorted(np.sort(spans.arrived_s), ends_s + slots.widths_s)
     over = np.searchsorted(
         np.sort(spans.ended_s), starts_s - slots.widths_s

@@ -49,8 +49,11 @@ def request_columns(report: RequestEnergyReport) -> dict[str, Sequence[Any] | Fl
 
     An idle energy of an assumed idle power is not a number.
     """
-    table, energies, joules = report.table, report.energies, report.joules
-    spans, order = table.spans, (-joules).argsort(kind="stable")
+    table = report.table
+    energies = report.energies
+    joules = report.joules
+    spans = table.spans
+    order = (-joules).argsort(kind="stable")
     return {
         "id": [table.ids[k] for k in order],
         "started_at": spans.arrived_s[order],
@@ -72,7 +75,8 @@ def _phase_columns(
     """Return the energies of prefill and decode, not a number for requests whose first token is not
     known.
     """
-    energies, untimed = report.energies, report.table.untimed
+    energies = report.energies
+    untimed = report.table.untimed
     if energies.prefill is None or energies.decode is None:
         return {}
     columns = {
@@ -129,7 +133,8 @@ def share_text(share: Figure) -> str:
     known, or `26.7 %` if its uncertainty is unknown.
     """
     percent = share.scaled(100)
-    low, high = percent.low, percent.high
+    low = percent.low
+    high = percent.high
     if low is None or high is None:
         return f"{percent.number:.1f} %"
     if low > 0 and high > 100:
@@ -216,7 +221,8 @@ def _count_cell(count: float) -> Cell:
 
 def most_table(report: RequestEnergyReport, top: int, labels: Sequence[str] = ()) -> Table:
     """Return the `top` requests with the most energy, with some of their labels."""
-    joules, spans = report.joules, report.table.spans
+    joules = report.joules
+    spans = report.table.spans
     order = _most(joules, top)
     largest_j = float(joules.max())
     values = [report.table.label_values(name, np.array(order, dtype=np.intp)) for name in labels]

@@ -23,7 +23,8 @@ _ROWS = 25
 
 def requests_page(report: RequestEnergyReport, rows_file: str, *, simulated: bool) -> str:
     """Return the page; `rows_file` is the name of the file with a row for each request."""
-    spans, groups = report.table.spans, groups_table(report)
+    spans = report.table.spans
+    groups = groups_table(report)
     value, half, unit = energy_parts(report.median)
     return page_template("requests.html.j2").render(
         title=report.title,
@@ -47,7 +48,8 @@ def requests_page(report: RequestEnergyReport, rows_file: str, *, simulated: boo
 
 def _facts(report: RequestEnergyReport) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each figure of the whole."""
-    energies, spans = report.energies, report.table.spans
+    energies = report.energies
+    spans = report.table.spans
     whole_j = energies.measured_j
     yield (
         "Requests",

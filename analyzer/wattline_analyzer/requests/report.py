@@ -42,7 +42,8 @@ class RequestEnergyReport:
     @property
     def tokens_j(self) -> tuple[Figure | None, Figure | None, Figure | None]:
         """Energy above idle of a prompt token, a generated token and 1,000 tokens of context."""
-        energies, spans = self.energies, self.table.spans
+        energies = self.energies
+        spans = self.table.spans
         context = interval_of(energies.context_token)
         return (
             _of_one(energies.prefill, float(spans.prefilled_tokens.sum())),
@@ -71,7 +72,8 @@ class RequestEnergyReport:
         """Median energy of a request, which is between those of the lower and of the upper ends of
         the intervals.
         """
-        joules, half_j = self.joules, self.energies.half_j
+        joules = self.joules
+        half_j = self.energies.half_j
         middle_j = float(np.median(joules))
         ends_j = (
             float(np.median(np.maximum(joules - half_j, 0.0))),

@@ -50,7 +50,8 @@ def requests_with_energy(
             raise FetchError(f"no request has an energy: {'; '.join(notes)}", "ask again later")
         span = f"{local_time(slots.edges_s[0])} to {local_time(slots.edges_s[-1])}"
         raise FetchError(f"no request is in the time of the run, {span}", _REMEDY)
-    table, counted = table.take(~left_out), None if counted is None else counted[~left_out]
+    table = table.take(~left_out)
+    counted = None if counted is None else counted[~left_out]
     own = True if counted is None else counted
     if table.untimed is not None and np.any(table.untimed & own):
         notes.append(
@@ -74,7 +75,8 @@ def _without_time(
     table: RequestTable, slots: EnergySlots, counted: Mask | None
 ) -> tuple[Mask, list[str]]:
     """Return the mask of the requests without a time in the slots, (N,), and notes."""
-    start_s, end_s = float(slots.edges_s[0]), float(slots.edges_s[-1])
+    start_s = float(slots.edges_s[0])
+    end_s = float(slots.edges_s[-1])
     spans = table.spans
     notes = []
     outside = (spans.ended_s <= start_s) | (spans.arrived_s >= end_s)
@@ -117,7 +119,8 @@ def part_notes(
     """Return notes on a part of the time, and on the requests in it that are not of the client."""
     if counted is None or part is None:
         return []
-    spans, (start_s, end_s) = table.spans, part.span_s
+    spans = table.spans
+    start_s, end_s = part.span_s
     notes = [
         f"a part of {end_s - start_s:.0f} s counts: {local_time(start_s)} to {local_time(end_s)}"
     ]
@@ -130,7 +133,8 @@ def part_notes(
             else []
         )
         return notes
-    before, after = counted & (spans.arrived_s < start_s), inside & ~counted
+    before = counted & (spans.arrived_s < start_s)
+    after = inside & ~counted
     if np.any(before):
         notes.append(
             f"{_requests(before)} began before this part and ended in it: with all of their energy"

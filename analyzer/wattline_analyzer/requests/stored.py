@@ -86,7 +86,8 @@ class StoredIds(Sequence[str]):
         self._file, self._ends_file = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # closed below
         for file in (self._file, self._ends_file):
             weakref.finalize(self, file.close)
-        self._count, self._end = 0, 0
+        self._count = 0
+        self._end = 0
         self._ends_file.write(array("q", [0]).tobytes())
         self._ends: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self._order: npt.NDArray[np.int32] | None = None
@@ -94,7 +95,8 @@ class StoredIds(Sequence[str]):
     def extend(self, ids: Sequence[str]) -> None:
         parts = [name.encode() for name in ids]
         ends = array("q", accumulate(map(len, parts), initial=self._end))[1:]
-        self._count, self._end = self._count + len(parts), ends[-1] if parts else self._end
+        self._count = self._count + len(parts)
+        self._end = ends[-1] if parts else self._end
         self._file.write(b"".join(parts))
         self._ends_file.write(ends.tobytes())
 

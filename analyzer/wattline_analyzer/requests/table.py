@@ -186,7 +186,8 @@ def group_requests(
 
     Requests are read in chunks: a copy of one column of two days has 70 MB.
     """
-    keys, group = grouping.keys, grouping.numbers
+    keys = grouping.keys
+    group = grouping.numbers
     sums = _sums(table.spans, energies, group, len(keys), idle_shared=idle_shared)
     percentiles = _percentiles(energies, group, _counts(group, len(keys)), idle_shared=idle_shared)
     groups = [
@@ -220,7 +221,8 @@ def in_order_of_length(groups: Sequence[RequestGroup], by: Sequence[str]) -> lis
     """
     if LENGTH not in by:
         return list(groups)
-    at, lengths = by.index(LENGTH), [_length(bucket) for bucket in range(len(_LENGTHS) + 1)]
+    at = by.index(LENGTH)
+    lengths = [_length(bucket) for bucket in range(len(_LENGTHS) + 1)]
 
     def key(group: RequestGroup) -> tuple[tuple[str, ...], int]:
         length = group.keys[at]
@@ -299,7 +301,8 @@ def _percentiles_of(
         final = max(
             first + 1, int(np.searchsorted(np.cumsum(counts[first:]), _CHUNK, side="right")) + first
         )
-        some_j, numbers = np.empty(int(counts[first:final].sum())), np.empty(0, dtype=np.int32)
+        some_j = np.empty(int(counts[first:final].sum()))
+        numbers = np.empty(0, dtype=np.int32)
         filled = 0
         for start in range(0, len(group), _CHUNK):
             part = group[start : start + _CHUNK]
@@ -330,7 +333,8 @@ def groups_by(table: RequestTable, by: Sequence[str]) -> Grouping:
     numbers: dict[tuple[str, ...], int] = {}
     group_of = np.zeros(len(table.label_sets) * kinds, dtype=np.int32)
     for code in present:
-        labels, bucket = table.label_sets[int(code) // kinds], int(code) % kinds
+        labels = table.label_sets[int(code) // kinds]
+        bucket = int(code) % kinds
         keys = tuple(labels.get(name, _length(bucket) if name == LENGTH else "") for name in by)
         group_of[code] = numbers.setdefault(keys, len(numbers))
     for start in range(0, len(codes), _CHUNK):

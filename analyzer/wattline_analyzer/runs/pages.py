@@ -34,7 +34,8 @@ PAGE_RUNS = 200
 """Maximum number of runs of a page."""
 _TAIL_S = 600.0
 """Time for which exporters show the series of a run after its end."""
-_FIRST_WINDOW_S, _GROWTH = 3_600.0, 6.0
+_FIRST_WINDOW_S = 3_600.0
+_GROWTH = 6.0
 """Time in which a limited number of runs is searched at first, and its growth."""
 _MODELS_S = 3_600.0
 """Age up to which the model of a GPU is searched at first."""

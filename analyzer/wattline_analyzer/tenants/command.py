@@ -118,7 +118,8 @@ def _solo_selectors(
     """Return the selectors of --solo: by tenant, and of whole experiments."""
     from wattline_analyzer.core.run_catalog import SelectionError, Selector, parse_selector
 
-    of_tenant, experiments = {}, []
+    of_tenant = {}
+    experiments = []
     for text in texts:
         name, equals, runs = text.partition("=")
         try:

@@ -94,7 +94,8 @@ def concurrent_step(step: Sequence[TenantRun]) -> ConcurrentStep | str:
     if len(known) < len(spans):
         missing = next(run for run, one in zip(step, spans, strict=True) if one is None)
         return f"run {missing.report.run_id} has no phase {MEASURE}"
-    begin_s, end_s = max(begin for begin, _ in known), min(end for _, end in known)
+    begin_s = max(begin for begin, _ in known)
+    end_s = min(end for _, end in known)
     if end_s <= begin_s:
         return f"the phases {MEASURE} of {' and '.join(names)} do not overlap"
     shares = tuple(_share(run, one, (begin_s, end_s)) for run, one in zip(step, known, strict=True))
@@ -214,14 +215,13 @@ def _work(
     if len(done) and len(whole) and math.isclose(done.value.max(), whole.value.max()):
         done, before, after = whole, 0.0, float(whole.value.max())  # a phase is exported late
     elif len(done):
-        before, after = 0.0, float(done.value.max())
+        before = 0.0
+        after = float(done.value.max())
     else:
         done = whole
         earlier = done.value[done.t <= own[0]]
-        before, after = (
-            (float(earlier[-1]) if len(earlier) else 0.0),
-            float(done.value.max(initial=0.0)),
-        )
+        before = float(earlier[-1]) if len(earlier) else 0.0
+        after = float(done.value.max(initial=0.0))
     if overlap[1] - overlap[0] >= _ALL_OF_PHASE * (own[1] - own[0]):
         return Figure(after - before, 0.0)
     reports = _reports(run, instance, done)
@@ -235,7 +235,8 @@ def _work(
     times = np.array([own[0], *known.t[inside], own[1]])
     amounts = np.array([before, *known.value[inside], after])
     begin, end = (at(times, amounts, moment_s) for moment_s in overlap)
-    (begin_low, begin_high), (end_low, end_high) = begin.limits, end.limits
+    begin_low, begin_high = begin.limits
+    end_low, end_high = end.limits
     return _within(end.number - begin.number, max(end_low - begin_high, 0.0), end_high - begin_low)
 
 
@@ -277,7 +278,8 @@ def _work_at_sample(times: FloatArray, reported: FloatArray, t: float) -> Figure
         return Figure(value, skewed=(value, value))
     at = int(np.searchsorted(times, t))  # the first sample after it
     later = reported[at:][reported[at:] > reported[at]]
-    low, high = float(reported[at - 1]), float(later[0] if len(later) else reported[-1])
+    low = float(reported[at - 1])
+    high = float(later[0] if len(later) else reported[-1])
     rises = np.flatnonzero(np.diff(reported[:-1]) > 0) + 1
     lags_s = (
         np.minimum(times[rises] - times[rises - 1], _REPORT_S)

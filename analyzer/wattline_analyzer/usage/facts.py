@@ -64,7 +64,8 @@ _RUN_COUNTER_NAMES = frozenset(metric.name for metric in RUN_COUNTERS)
 
 LATE_S = 150.0
 """Shortest time without a sample at the end of a window that is reported."""
-_EARLY_S, _EARLY_RATIO = 300.0, 0.01
+_EARLY_S = 300.0
+_EARLY_RATIO = 0.01
 
 
 def end_tolerance_s(window_s: float) -> float:
@@ -382,7 +383,8 @@ def _joined(several: Sequence[Edges]) -> Edges:
     """Return one counter that several addresses show, one after another or at the same time."""
     ordered = sorted(several, key=lambda one: (one.before is None, one.first_s, one.last_s))
     start = ordered[0]
-    last, last_s = start.last, start.last_s
+    last = start.last
+    last_s = start.last_s
     rise = start.increase
     fell = start.fell
     for one in ordered[1:]:
@@ -390,10 +392,12 @@ def _joined(several: Sequence[Edges]) -> Edges:
             step = CounterLimits().step(last, one.first, one.first_s - last_s)
             rise += step.increase + (one.increase - one.first if one.before is None else 0.0)
             fell |= step.kind != "rise" or one.fell
-            last, last_s = one.last, one.last_s
+            last = one.last
+            last_s = one.last_s
         elif one.last_s >= last_s and one.last > last:
             rise += one.last - last
-            last, last_s = one.last, one.last_s
+            last = one.last
+            last_s = one.last_s
     began = start.first if start.before is None and start.first is not None else 0.0
     return Edges(
         start.labels,

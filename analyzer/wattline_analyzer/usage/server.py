@@ -39,7 +39,8 @@ from wattline_analyzer.usage.samples import RawReadings
 
 QUERIES = 2
 """Maximum number of queries at the same time, which the smallest VictoriaMetrics accepts."""
-PAGE_RUNS, PAGE_S = 200, 3_600.0
+PAGE_RUNS = 200
+PAGE_S = 3_600.0
 """Number of runs of a page, and the longest time between the first and the last of their ends."""
 TAIL_S = 600.0
 """Time for which exporters show the series of a run after its end."""

@@ -19,9 +19,15 @@ from wattline_analyzer.core.devices import SIMULATED
 from wattline_analyzer.core.sources.base import FetchError
 from wattline_analyzer.usage.facts import Counter, Facts, RunReadings, UsageRequest
 
-NODE, GPU_MODEL, WORKLOAD, KIND, OWNER = "node", "gpu_model", "workload", "kind", "owner"
-USER, NAMESPACE = "user", "namespace"
-NO_LABEL, NO_GPU = "(none)", "(no GPU)"
+NODE = "node"
+GPU_MODEL = "gpu_model"
+WORKLOAD = "workload"
+KIND = "kind"
+OWNER = "owner"
+USER = "user"
+NAMESPACE = "namespace"
+NO_LABEL = "(none)"
+NO_GPU = "(no GPU)"
 POLICY = "idle_shared"
 """Policy that attributes all energy of an allocated GPU to its runs."""
 GIVEN = ("given", "static")
@@ -30,7 +36,10 @@ COMPONENTS = ("gpu", "cpu", "dram")
 _OWNER_KEYS = (KIND, OWNER, USER, NAMESPACE, "account", WORKLOAD, NODE)
 _OF_DEVICES = (NODE, GPU_MODEL)
 _ZONES = {"package": "cpu", "dram": "dram"}
-_NO_OWNER, _PODS, _SERVICES, _RUN_KIND = "none", "kubernetes", "service", "run"
+_NO_OWNER = "none"
+_PODS = "kubernetes"
+_SERVICES = "service"
+_RUN_KIND = "run"
 _CERTAIN = 0.99
 """Least share of a row's energy with a known half-width for which the row has one."""
 _LONE = 0.9

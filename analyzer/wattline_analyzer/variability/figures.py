@@ -105,7 +105,8 @@ def gpu_variability(runs: Sequence[GpuRun], reference: str | None = None) -> Var
     medians = np.array([np.median(values) for values in groups])
     within = np.array([coefficient_of_variation(values) for values in groups if len(values) > 1])
     chosen, placements = _placements(runs, reference)
-    inner, outliers = variation_estimate(medians), outlier_share(medians)
+    inner = variation_estimate(medians)
+    outliers = outlier_share(medians)
     return Variability(
         len(runs),
         tuple(_gpus(by_gpu, medians, {run.gpu: run.label for run in runs})),
@@ -156,10 +157,8 @@ def _gpus(
 def _correlation(runs: Sequence[GpuRun], name: str) -> Figure:
     """Return the correlation over runs."""
     known = [run for run in runs if math.isfinite(run.covariates.get(name, math.nan))]
-    value, other = (
-        np.array([run.value for run in known]),
-        np.array([run.covariates[name] for run in known]),
-    )
+    value = np.array([run.value for run in known])
+    other = np.array([run.covariates[name] for run in known])
     return correlation_estimate(value, other, len({run.gpu for run in known}))
 
 
@@ -227,7 +226,8 @@ def whisker_range_ratio(values: npt.ArrayLike) -> float:
 
 def correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Return Pearson's correlation; NaN where one of them is constant."""
-    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    a = np.asarray(x, dtype=np.float64)
+    b = np.asarray(y, dtype=np.float64)
     if len(a) < 3 or not np.ptp(a) or not np.ptp(b):
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
@@ -254,7 +254,8 @@ def variation_estimate(values: FloatArray, confidence: float = CONFIDENCE) -> Fi
     """
     flags = _excluded(values)
     inner = values if flags is None else values[~np.array(flags)]
-    value, n = coefficient_of_variation(inner), len(inner)
+    value = coefficient_of_variation(inner)
+    n = len(inner)
     if n < _FEWEST or not np.isfinite(value):
         return Figure(value)
     if value == 0:
@@ -289,7 +290,8 @@ def outlier_share(values: FloatArray, confidence: float = CONFIDENCE) -> Figure:
     """Return the share of outliers, with the highest share in the fleet (one-sided, Clopper and
     Pearson).
     """
-    flags, n = _excluded(values), len(values)
+    flags = _excluded(values)
+    n = len(values)
     if flags is None:
         return Figure(float("nan"))
     found = sum(flags)

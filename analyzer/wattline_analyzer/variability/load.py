@@ -145,7 +145,8 @@ def _working_phases(report: Report) -> tuple[str, ...]:
 
 def _covariates(source: SampleSource, recorded: RecordedRun, report: Report) -> dict[str, float]:
     """Return medians over the phases of the work, over the whole run if there are none."""
-    device, names = report.gpus[0], _working_phases(report)
+    device = report.gpus[0]
+    names = _working_phases(report)
     where = {"instance": device.instance} if device.instance else {}
     run_window = report.times.windows[device.instance]
     spans = run_phase_spans(recorded.scrapes, device.instance)

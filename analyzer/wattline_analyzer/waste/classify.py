@@ -60,10 +60,8 @@ def classify(each: Intervals, spans: Sequence[HeldSpan], limits: Thresholds) -> 
         busy = (each.high[i.UTILIZATION] > limits.idle_ratio) | (
             quiet & ~as_sampled & ~np.isnan(each.high[i.POWER])
         )
-        loaded, empty = (
-            each.first[i.MEMORY] >= limits.loaded_bytes,
-            each.high[i.MEMORY] < limits.loaded_bytes,
-        )
+        loaded = each.first[i.MEMORY] >= limits.loaded_bytes
+        empty = each.high[i.MEMORY] < limits.loaded_bytes
         up = each.first[i.CLOCK] >= limits.clock_ratio * each.first[i.CLOCK_MAX]
         low = each.high[i.CLOCK] < limits.clock_ratio * each.low[i.CLOCK_MAX]
         attributed = each.unattributed_j < _LEAST_UNATTRIBUTED * each.energy_j

@@ -51,7 +51,8 @@ _HELD = (m.RUN_GPU_INFO, m.RUN_INFO, m.RUN_START, m.RUN_END, m.GPU_POD_INFO, m.G
 _LABEL = "label_"
 _SAME_S = 0.5
 _LOOK_BACK_S = 600.0
-_LONG_S, _SHORT_S = 21_600.0, 600.0
+_LONG_S = 21_600.0
+_SHORT_S = 600.0
 _Run = tuple[str, str]
 """Instance and run ID."""
 _Target = tuple[str, str]
@@ -84,7 +85,8 @@ def fetch_waste(source: SampleSource, request: WasteRequest) -> tuple[Waste, boo
     """
     where = {} if request.node is None else {"instance": request.node}
     span_s = request.start_s, request.end_s
-    states, step_s = _States(), _window_s(source, where, request)
+    states = _States()
+    step_s = _window_s(source, where, request)
     for part in _parts(source, _HELD, where, span_s, step_s):
         states.add(part)
     spans = states.spans()
@@ -160,10 +162,8 @@ def _by_gpu(
                 )
                 tally.reported_idle_power_w = latest_on_lowest_level([*earlier, *value.tolist()])
             continue
-        signal, key = (
-            _signal(labels),
-            GpuKey(instance, labels.get("uuid", "") or labels.get("device", "")),
-        )
+        signal = _signal(labels)
+        key = GpuKey(instance, labels.get("uuid", "") or labels.get("device", ""))
         if signal and key in tallies:
             found[key][signal].append((t, value))
     for key, signals in found.items():
@@ -197,7 +197,8 @@ def _merged(parts: Sequence[tuple[FloatArray, FloatArray]], *, highest: bool) ->
     """
     if len(parts) == 1:
         return clean(*parts[0])
-    t, value = np.concatenate([t for t, _ in parts]), np.concatenate([value for _, value in parts])
+    t = np.concatenate([t for t, _ in parts])
+    value = np.concatenate([value for _, value in parts])
     order = np.lexsort((-value if highest else value, t))
     return clean(t[order], value[order])
 
@@ -232,7 +233,8 @@ class _States:
         for (target, uuid, kind, name), stretches in sorted(
             self._spans.items(), key=lambda item: item[0][2] == "pod"
         ):
-            key, run = GpuKey(target[0], uuid), (target[0], name)
+            key = GpuKey(target[0], uuid)
+            run = (target[0], name)
             if kind == "pod":
                 if not any(_is_pod(span.holder, name) for span in found[key]):
                     holder = Holder("pod", name)
@@ -256,7 +258,8 @@ class _States:
     def _add_series(
         self, labels: Mapping[str, str], t: FloatArray, value: FloatArray, scrapes: FloatArray
     ) -> None:
-        name, instance = labels["__name__"], labels.get("instance", "")
+        name = labels["__name__"]
+        instance = labels.get("instance", "")
         run = instance, labels.get("run_id", "")
         if name == m.GPU_INFO.name:
             self.gpus[GpuKey(instance, labels.get("uuid", ""))] = labels
@@ -278,10 +281,12 @@ class _States:
         """Add the spans in which every scrape of the instance has the series."""
         at = np.searchsorted(scrapes, distinct(t))
         breaks = np.flatnonzero(np.diff(at) > 1)
-        firsts, lasts = at[np.append(0, breaks + 1)], at[np.append(breaks, len(at) - 1)]
+        firsts = at[np.append(0, breaks + 1)]
+        lasts = at[np.append(breaks, len(at) - 1)]
         known = self._spans.setdefault(held, [])
         for first, newest in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            start_s, end_s = float(scrapes[first]), float(scrapes[newest])
+            start_s = float(scrapes[first])
+            end_s = float(scrapes[newest])
             if (
                 known
                 and first == 0

@@ -25,8 +25,14 @@ Signals = Mapping[str, Samples]
 """Samples of one GPU by signal: the constants below, and `event:REASON` for the clock event
 counters.
 """
-ENERGY, POWER, UTILIZATION, MEMORY = "energy", "power", "utilization", "memory"
-CLOCK, CLOCK_MAX, LIMIT, DEFAULT_LIMIT = "clock", "clock_max", "limit", "default_limit"
+ENERGY = "energy"
+POWER = "power"
+UTILIZATION = "utilization"
+MEMORY = "memory"
+CLOCK = "clock"
+CLOCK_MAX = "clock_max"
+LIMIT = "limit"
+DEFAULT_LIMIT = "default_limit"
 INTENSITY = "intensity"
 UNATTRIBUTED = "unattributed"
 """Counter of the energy that is attributed to no run."""
@@ -77,7 +83,8 @@ def intervals(signals: Signals) -> Intervals:
     """
     counted = _counted(signals.get(ENERGY, _NO_SAMPLES))
     energy = spaced(counted.total)
-    start_s, end_s = energy.t[:-1], energy.t[1:]
+    start_s = energy.t[:-1]
+    end_s = energy.t[1:]
     if not len(start_s):
         nothing = np.empty(0)
         gauges = dict.fromkeys(_GAUGES, nothing)
@@ -85,7 +92,9 @@ def intervals(signals: Signals) -> Intervals:
     longest_s = max(_LONGEST_FACTOR * sample_median(end_s - start_s), _SHORTEST_GAP_S)
     energy_j = np.diff(energy.value)
     kept = (end_s - start_s <= longest_s) & ~counted.restarted_in(start_s, end_s)
-    start_s, end_s, energy_j = start_s[kept], end_s[kept], energy_j[kept]
+    start_s = start_s[kept]
+    end_s = end_s[kept]
+    energy_j = energy_j[kept]
     ranges = {name: _range(signals.get(name), start_s, end_s, longest_s) for name in _GAUGES}
     low, high, first = ({name: parts[at] for name, parts in ranges.items()} for at in range(3))
     events = {
@@ -161,7 +170,8 @@ def _range(
     first = np.maximum(first, 0)
     values = np.append(samples.value, samples.value[-1])  # an end may be behind the last sample
     borders = np.stack([first, np.maximum(last, first) + 1], axis=1).ravel()
-    low, high = np.minimum.reduceat(values, borders)[::2], np.maximum.reduceat(values, borders)[::2]
+    low = np.minimum.reduceat(values, borders)[::2]
+    high = np.maximum.reduceat(values, borders)[::2]
     return (
         np.where(known, low, np.nan),
         np.where(known, high, np.nan),

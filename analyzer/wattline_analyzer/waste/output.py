@@ -90,10 +90,8 @@ def waste_output(
 
 
 def _headline(waste: Waste, window_s: tuple[float, float], price: Price | None) -> str:
-    idle_j, others_j = (
-        waste.idle_waste.number,
-        waste.total_j([kind for kind in CLASSES if kind not in IDLE]),
-    )
+    idle_j = waste.idle_waste.number
+    others_j = waste.total_j([kind for kind in CLASSES if kind not in IDLE])
     lines = [units.span(*window_s)]
     lines.append(
         f"{waste.gpus} GPU{'' if waste.gpus == 1 else 's'}, {waste.gpu_seconds / 3_600:,.1f} GPU "

@@ -48,7 +48,8 @@ def _end(holder: Holder) -> str:
     reports them.
     """
     kind = holder.label("discovered")
-    namespace, pod = holder.label("namespace"), holder.label("pod")
+    namespace = holder.label("namespace")
+    pod = holder.label("pod")
     if holder.kind == "pod":
         namespace, _, pod = holder.name.partition("/")
     if pod and namespace:

@@ -116,7 +116,8 @@ class GpuTally:
         for key, found in self._kept.items():
             if found.seconds < self.limits.min_s:
                 continue
-            idle, grams = self.deep_idle_power, None
+            idle = self.deep_idle_power
+            grams = None
             half_j = (
                 None
                 if idle is None
@@ -157,7 +158,8 @@ class GpuTally:
         everything = np.ones(len(each))
         self.total.add(_sum(each, slice(None), everything))
         if found.deep_idle.any():
-            start_s, end_s = each.start_s[found.deep_idle], each.end_s[found.deep_idle]
+            start_s = each.start_s[found.deep_idle]
+            end_s = each.end_s[found.deep_idle]
             spans = int(
                 np.count_nonzero(start_s - np.append(self.deep_idle.last_s, end_s[:-1]) > _SAME_S)
             )
@@ -169,7 +171,8 @@ class GpuTally:
             self._kept[WasteClass.THROTTLED, ()].add(_sum(each, throttled, share))
         rest = 1.0 - found.throttled_share
         for first, last in _stretches(each, found):
-            code, holders = int(found.code[first]), found.holders[found.holder[first]]
+            code = int(found.code[first])
+            holders = found.holders[found.holder[first]]
             if code == NONE:
                 self._close()
                 continue

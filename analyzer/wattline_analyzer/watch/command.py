@@ -97,7 +97,8 @@ def _poll(
     start_j: dict[tuple[str, str], float] = {}
     run_seen_s = -math.inf
     while True:
-        next_s, problem = time.monotonic() + interval_s, ""
+        next_s = time.monotonic() + interval_s
+        problem = ""
         now_s = time.time()
         try:
             latest = live_state(
@@ -106,7 +107,8 @@ def _poll(
         except FetchError as error:
             if found is None:
                 raise
-            latest, problem = lost_state(found, time.time()), str(error)
+            latest = lost_state(found, time.time())
+            problem = str(error)
         run_missing = bool(run_id) and not latest.runs and not problem
         if run_missing and now_s - run_seen_s > PATIENCE_S:
             raise FetchError(
@@ -114,7 +116,8 @@ def _poll(
                 f"see: analyzer report --run-id {run_id} --source {source.name}",
             )
         if not run_missing:  # a newest scrape that is still being stored may lack the run
-            found, run_seen_s = latest, now_s
+            found = latest
+            run_seen_s = now_s
             start_j = found.counters_j | start_j
             yield WatchUpdate(found, source.name, problem, interval_s)
             if interval_s == 0 or (
@@ -167,7 +170,8 @@ def _print_lines(updates: Iterator[WatchUpdate], form: OutputFormat) -> None:
 
     first = True
     for update in updates:
-        found, name = update.found, update.source
+        found = update.found
+        name = update.source
         if update.problem:
             exit_with_error(update.problem)
         if form is OutputFormat.CSV:

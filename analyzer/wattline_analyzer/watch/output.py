@@ -141,7 +141,8 @@ def _gpus(state: WatchState, width: int) -> Table:
         "run",
     ]
     if len(state.nodes) == 1:
-        heads, rows = heads[1:], [row[1:] for row in rows]
+        heads = heads[1:]
+        rows = [row[1:] for row in rows]
     return _fitted(heads, rows, width, ("GiB", "SM MHz", "°C"))
 
 

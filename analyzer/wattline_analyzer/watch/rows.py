@@ -45,7 +45,8 @@ def live_gpus(
 ) -> Iterator[LiveGpu]:
     """Yield the GPUs of the last seconds; `live` are the newest samples of live nodes."""
     newest = {name: _readings(live, metric, **labels) for name, (metric, labels) in _GAUGES.items()}
-    ups, counters_j = _readings(live, m.GPU_UP), _readings(live, m.GPU_ENERGY)
+    ups = _readings(live, m.GPU_UP)
+    counters_j = _readings(live, m.GPU_ENERGY)
     names = _texts(live, m.GPU_INFO, "name")
     processes = _texts(live, m.GPU_PROCESS_MEMORY, "name")
     clock_events = _clock_events(table, nodes)
@@ -56,7 +57,8 @@ def live_gpus(
     open_runs = _open_runs(live, runs)
     for device, index in _known_devices(table):
         on_it = open_runs.get(device, ())
-        counter_j, first_j = counters_j.get(device), start_j.get(device)
+        counter_j = counters_j.get(device)
+        first_j = start_j.get(device)
         since_j = (
             None
             if counter_j is None or first_j is None or counter_j < first_j
@@ -126,7 +128,8 @@ def _clock_events(
             continue
         recent = series.take(series.t >= node.seen_s - max(1.5 * node.interval_s, _NOW_S))
         order = np.argsort(recent.t)
-        t, seconds = recent.t[order], recent.value[order]
+        t = recent.t[order]
+        seconds = recent.value[order]
         if len(t) > 1 and t[-1] > node.seen_s - node.interval_s / 2 and t[-1] > t[0]:
             share = float((seconds[-1] - seconds[0]) / (t[-1] - t[0]))
             if share >= _LEAST_EVENT_RATIO:
@@ -200,7 +203,8 @@ def _rate(table: SampleTable, run_id: str, unit: str) -> float | None:
     found = []
     for _, rows in rows_of(table, m.RUN_WORK, run_id=run_id, unit=unit).groups("instance"):
         order = np.argsort(rows.t)
-        t, amounts = rows.t[order], rows.value[order]
+        t = rows.t[order]
+        amounts = rows.value[order]
         first = min(int(np.searchsorted(t, t[-1] - _RATE_S)), max(len(t) - 2, 0))
         if t[-1] > t[first]:
             found.append(float((amounts[-1] - amounts[first]) / (t[-1] - t[first])))

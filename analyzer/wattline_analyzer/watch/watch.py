@@ -110,7 +110,8 @@ def _aliases(table: SampleTable, at_s: float) -> dict[str, str]:
 
 def lost_state(before: WatchState, at_s: float) -> WatchState:
     """Return the state without a source: every node is stale."""
-    gpus, nodes = tuple(_lost([], before)), tuple(_with_lost([], before, at_s))
+    gpus = tuple(_lost([], before))
+    nodes = tuple(_with_lost([], before, at_s))
     return WatchState(
         at_s,
         nodes,

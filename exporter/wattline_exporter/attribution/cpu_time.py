@@ -163,10 +163,8 @@ class CpuUsageReader:
                 # that a client began
                 claims = tuple(sorted((*above, *own), key=lambda claim: runs[claim.run_id].rank))
                 if claims:
-                    processes[stat.process], by_pid[stat.process.pid] = (
-                        scanned._replace(claims=claims),
-                        stat.process,
-                    )
+                    processes[stat.process] = scanned._replace(claims=claims)
+                    by_pid[stat.process.pid] = stat.process
         return processes
 
     def _open_claims(
@@ -214,16 +212,15 @@ class CpuUsageReader:
 
     def _cgroups_growth(self, runs: Mapping[str, ScannedRun]) -> dict[str, float]:
         """Return the growth of each cgroup's counter, which includes the cgroups below it."""
-        before, self._counter_s = self._counter_s, {}
+        before = self._counter_s
+        self._counter_s = {}
         growth: dict[str, float] = {}
         for run_id, run in runs.items():
             if not run.cgroup:
                 continue
             growth[run_id] = 0.0
-            last_s, now_s = (
-                before.get((run_id, run.cgroup)),
-                cgroup_cpu_seconds(run.cgroup, self._cgroups),
-            )
+            last_s = before.get((run_id, run.cgroup))
+            now_s = cgroup_cpu_seconds(run.cgroup, self._cgroups)
             if now_s is None:
                 now_s = last_s
             elif last_s is not None:

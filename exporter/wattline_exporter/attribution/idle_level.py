@@ -86,7 +86,9 @@ class IdleLevel:
             or self._lowest_w is None
             or watts < self.watts * (1 - IDLE_LEVEL_RATIO)
         ):
-            self.watts, self._lowest_w, self._windows = watts, watts, 1
+            self.watts = watts
+            self._lowest_w = watts
+            self._windows = 1
             return
         self._lowest_w = min(self._lowest_w, watts)
         if watts <= self._lowest_w * (1 + IDLE_LEVEL_RATIO):

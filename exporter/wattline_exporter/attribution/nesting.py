@@ -35,7 +35,8 @@ class RunFamilies:
 
     def inner(self, run_id: str) -> frozenset[str]:
         """Return the runs of higher rank, and the jobs, that have processes of a run."""
-        rank, is_job = self.ranks[run_id], run_id in self.jobs
+        rank = self.ranks[run_id]
+        is_job = run_id in self.jobs
         higher = [
             each
             for each, other in self.ranks.items()

@@ -142,7 +142,8 @@ class OwnerCounters:
         energy.
         """
         total_ng = _nanograms(grams)
-        step_ng, self._done_ng[key] = total_ng - self._done_ng.get(key, 0), total_ng
+        step_ng = total_ng - self._done_ng.get(key, 0)
+        self._done_ng[key] = total_ng
         if step_ng > 0:
             component, _, basis, quality = key
             self._add(
@@ -214,7 +215,8 @@ class OwnerCounters:
 
     def take_changes(self) -> dict[ReadingKey, OwnerAmount]:
         """Return the counters that changed since the last call."""
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         return {key: OwnerAmount(self._amounts[key], key not in self._unseen) for key in changed}
 
     def put_back(self, changes: Mapping[ReadingKey, OwnerAmount]) -> None:

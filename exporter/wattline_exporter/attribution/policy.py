@@ -233,7 +233,8 @@ class Attribution:
             self._forgotten,
             self.owners.take_changes(),
         )
-        self._changed, self._forgotten = set(), set()
+        self._changed = set()
+        self._forgotten = set()
         return changes
 
     def put_back(self, changes: AttributionChanges) -> None:

@@ -66,9 +66,11 @@ class ProcessTreeTime:
         after the first scan of its run. Otherwise it belongs to an added root, and its earlier time
         does not count.
         """
-        before, self.members = self.members, members
+        before = self.members
+        self.members = members
         fresh = self._vanished(before)
-        old, self._debts = self._debts, {}
+        old = self._debts
+        self._debts = {}
         used: dict[CpuOwner, float] = defaultdict(float)
         for process, now in members.items():
             last = before.get(process)

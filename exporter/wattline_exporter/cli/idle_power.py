@@ -55,7 +55,8 @@ def measure_idle_power(nvml: Nvml, indices: Sequence[int], seconds: float) -> li
     nvml.open()
     gpus = {index: nvml.gpu(index) for index in indices}
     between = {index: gpu.poll() for index, gpu in gpus.items()}
-    processes, busy = dict.fromkeys(indices, 0), dict.fromkeys(indices, 0.0)
+    processes = dict.fromkeys(indices, 0)
+    busy = dict.fromkeys(indices, 0.0)
     end_s = time.monotonic() + seconds
     while True:
         polls = {index: gpu.poll() for index, gpu in gpus.items()}
@@ -121,7 +122,9 @@ async def measure_lines(
 
 def describe_idle_power(power: IdlePower) -> str:
     """Return the result in words, with the uncertainty of the counter's update interval."""
-    gpu, unpolled_w, polled_w = f"GPU {power.index}", power.unpolled_w, power.polled_w
+    gpu = f"GPU {power.index}"
+    unpolled_w = power.unpolled_w
+    polled_w = power.polled_w
     if unpolled_w is None or polled_w is None:
         return (
             f"{gpu}: unknown, no energy counter, or it was reset; check persistence mode with: "

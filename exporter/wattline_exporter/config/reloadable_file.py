@@ -64,7 +64,8 @@ class ReloadableFile(Generic[Loaded]):
             self._signature = signature
             return
         same_files = list(self._parts(loaded)) == list(self._parts(self._content))
-        self._content, self._error = loaded, ""
+        self._content = loaded
+        self._error = ""
         self._signature = signature if same_files else self._signature_of(loaded)
         log.info("reloaded %s", files)
 

@@ -16,7 +16,8 @@ PACKAGE_MAX_W = 1_000.0
 CONFIRM_S = 0.5
 """Time for which implausible values must continue each other before they replace the trusted value.
 """
-STALLED_S, STALLED_UPDATES = 2.5, 8.0
+STALLED_S = 2.5
+STALLED_UPDATES = 8.0
 """Time, or update periods, without a change or value after which power replaces a counter until it
 changes again.
 """
@@ -54,7 +55,9 @@ class UpdateInterval:
                 self._recent.append(t_s - self._changed_s)
                 if 2 * len(self._recent) >= _INTERVALS:
                     self.s = min(max(*self._recent, self._shortest_s), MAX_UPDATE_S)
-            self._value, self._changed_s, self._is_dated = value, t_s, is_dated
+            self._value = value
+            self._changed_s = t_s
+            self._is_dated = is_dated
         self._read_s = t_s
 
 
@@ -80,7 +83,8 @@ class _Candidate(NamedTuple):
     latest: Poll
 
 
-_MISSING, _DOUBTFUL = CounterStep("missing"), CounterStep("doubtful")
+_MISSING = CounterStep("missing")
+_DOUBTFUL = CounterStep("doubtful")
 
 
 class CounterTracker:

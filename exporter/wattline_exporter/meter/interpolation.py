@@ -138,7 +138,8 @@ class EnergyLine:
         sides. Within these bounds, the estimate assumes one step in power that fits this interval
         and both its neighbours. If there is none, it assumes constant power.
         """
-        points, times_s = self._points, self._times_s
+        points = self._points
+        times_s = self._times_s
         powers_w = shown.powers_w
         if not points:
             return 0.0, 0.0
@@ -167,7 +168,8 @@ class EnergyLine:
             beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
             half_width_j = extrapolation_j(abs(reach_s), beyond_s, edge.slack_s, low_w, high_w)
             return edge.joules + slope_w * reach_s, half_width_j + error_j
-        left, after = points[right - 1], points[right]
+        left = points[right - 1]
+        after = points[right]
         least_j, most_j = _energy_bounds(left, after, t_s, low_w, high_w)
         joules = min(max(self._stepwise(right, t_s, step_low_w, step_high_w), least_j), most_j)
         half_width_j = between_updates_j(joules, least_j, most_j)
@@ -223,16 +225,12 @@ class EnergyLine:
         If one slope is unknown, it is the smallest or largest nearby power. Without a possible
         step, the power is constant.
         """
-        left, after, slope_w = (
-            self._points[right - 1],
-            self._points[right],
-            self._slopes_w[right - 1],
-        )
+        left = self._points[right - 1]
+        after = self._points[right]
+        slope_w = self._slopes_w[right - 1]
         span_s = after.t_s - left.t_s
-        before_w, after_w = (
-            self._neighbour_w(right - 1, span_s),
-            self._neighbour_w(right + 1, span_s),
-        )
+        before_w = self._neighbour_w(right - 1, span_s)
+        after_w = self._neighbour_w(right + 1, span_s)
         if before_w is None and after_w is not None:
             before_w = low_w if slope_w < after_w else high_w
         if after_w is None and before_w is not None:
@@ -336,12 +334,12 @@ def _update_time(
     an update it may date from that one or from the one before. Later polls decide: the value is the
     same until the next update.
     """
-    poll, margin_s = item.poll, _MARGIN_SLACKS * clock.slack_s + _JITTER_S
-    first_s, last_s = clock.before(poll.before_s), clock.before(poll.after_s)
-    earliest_s, latest_s = (
-        clock.before(poll.before_s - margin_s),
-        clock.before(poll.after_s + margin_s),
-    )
+    poll = item.poll
+    margin_s = _MARGIN_SLACKS * clock.slack_s + _JITTER_S
+    first_s = clock.before(poll.before_s)
+    last_s = clock.before(poll.after_s)
+    earliest_s = clock.before(poll.before_s - margin_s)
+    latest_s = clock.before(poll.after_s + margin_s)
     if earliest_s == latest_s:
         return first_s, clock.slack_s
     unchanged = polls.counted or item

@@ -358,7 +358,8 @@ def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> 
     """Return the poll without powers above `highest_w`, and without any where all are below
     `lowest_w`.
     """
-    instant_w, average_w = poll.instant_w, poll.average_w
+    instant_w = poll.instant_w
+    average_w = poll.average_w
     if (instant_w is None or lowest_w <= instant_w <= highest_w) and (
         average_w is None or lowest_w <= average_w <= highest_w
     ):

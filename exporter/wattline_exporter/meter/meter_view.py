@@ -81,7 +81,8 @@ class MeterView:
         doubt_j: Doubt,
         sensors: SensorState,
     ) -> None:
-        self._polls, self._doubt_j = polls, doubt_j
+        self._polls = polls
+        self._doubt_j = doubt_j
         self._times = [item.poll.after_s for item in polls]
         self._points, self._line = points, EnergyLine(points)
         self._sensors = sensors
@@ -89,7 +90,9 @@ class MeterView:
 
     def energy_at(self, t_s: float) -> tuple[float, float]:
         """Return the joules at `t_s` and their half-width."""
-        polls, times, sensors = self._polls, self._times, self._sensors
+        polls = self._polls
+        times = self._times
+        sensors = self._sensors
         nearby = slice(
             bisect_left(times, t_s - NEIGHBOURHOOD_S), bisect_right(times, t_s + NEIGHBOURHOOD_S)
         )
@@ -132,9 +135,11 @@ class MeterView:
 
     def mark(self, t_s: float) -> EnergyMark:
         """Return the energy mark at `t_s`."""
-        polls, times = self._polls, self._times
+        polls = self._polls
+        times = self._times
         right = bisect_right(times, t_s)
-        before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
+        before = polls[max(0, right - 1)].totals
+        after = polls[min(right, len(polls) - 1)].totals
         is_inside = 0 < right < len(polls)
         share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
         unseen_j = share * (after.unseen_j - before.unseen_j) if self._is_silent(right) else 0.0

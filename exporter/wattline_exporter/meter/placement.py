@@ -46,7 +46,8 @@ class PowerCurve(NamedTuple):
 
     def joules_at(self, t_s: float) -> float:
         right = min(max(bisect_right(self.times_s, t_s), 1), len(self.times_s) - 1)
-        begin_s, end_s = self.times_s[right - 1], self.times_s[right]
+        begin_s = self.times_s[right - 1]
+        end_s = self.times_s[right]
         latest_s = self.known_s if right == len(self.times_s) - 1 else end_s
         share = (min(max(t_s, begin_s), latest_s) - begin_s) / (end_s - begin_s)
         return self.joules[right - 1] + share * (self.joules[right] - self.joules[right - 1])
@@ -55,10 +56,8 @@ class PowerCurve(NamedTuple):
         """Return the largest error of the energy between two instants, from unknown times of the
         power's changes.
         """
-        first, last = (
-            bisect_left(self.times_s, begin_s - self.slack_s),
-            bisect_right(self.times_s, end_s + self.slack_s),
-        )
+        first = bisect_left(self.times_s, begin_s - self.slack_s)
+        last = bisect_right(self.times_s, end_s + self.slack_s)
         powers: list[float] = []
         spacings_s = [0.0]
         for a, b in pairwise(range(max(first - 1, 0), min(last + 1, len(self.times_s)))):
@@ -126,13 +125,13 @@ def _place_in_step(
     """Return the joules between two points and their half-width; None where the power does not
     explain the step.
     """
-    since_j, left_error_j = (
-        curve.joules_at(t_s) - curve.joules_at(left.t_s),
-        curve.error_j(left.t_s, t_s),
-    )
-    step_j, step_s = after.joules - left.joules, after.t_s - left.t_s
+    since_j = curve.joules_at(t_s) - curve.joules_at(left.t_s)
+    left_error_j = curve.error_j(left.t_s, t_s)
+    step_j = after.joules - left.joules
+    step_s = after.t_s - left.t_s
     curve_j = curve.joules_at(after.t_s) - curve.joules_at(left.t_s)
-    rest_j, step_w = curve_j - since_j, step_j / step_s
+    rest_j = curve_j - since_j
+    step_w = step_j / step_s
     right_error_j = curve.error_j(t_s, after.t_s)
     if (
         max(left.slack_s, after.slack_s) > LONG_SLACK_S

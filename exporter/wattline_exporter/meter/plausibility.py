@@ -60,7 +60,8 @@ class EnergyCheck:
 
     def _is_frozen(self, meter: DeviceMeter) -> bool:
         """Return whether the GPU drew power while the counter did not change."""
-        poll, raw_j = meter.latest, meter.counter.raw_j
+        poll = meter.latest
+        raw_j = meter.counter.raw_j
         if poll is None or raw_j is None:
             return False
         now = _Snapshot(poll.after_s, raw_j, meter.totals.integrated_j)

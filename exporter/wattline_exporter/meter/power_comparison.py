@@ -39,7 +39,8 @@ WINDOW_ERROR = 0.1
 """Largest relative error of the window of the driver's averaged power."""
 LONGEST_SPACING_S = 2 * SENSOR_PERIOD_S
 """Longest time between two polls for an average."""
-EVERY_S, AT_LEAST_S = 1.2, 0.5
+EVERY_S = 1.2
+AT_LEAST_S = 0.5
 """Longest and shortest time between two comparisons."""
 LONGEST_S = 64.0
 _KEPT_OF_EACH = 3
@@ -95,7 +96,8 @@ class PowerComparison:
             key=lambda then: difference_j(then, now),
             default=None,
         )
-        last, self._last = self._last, now
+        last = self._last
+        self._last = now
         if worst is not None:
             self.disagreed_s = now.t_s
             self._kept.clear()
@@ -188,13 +190,17 @@ class StuckPower:
 
         The true power is between 0 and `most_w`.
         """
-        powers_w, power_w, t_s = (poll.instant_w, poll.average_w), poll.integrand_w, poll.after_s
+        powers_w = (poll.instant_w, poll.average_w)
+        power_w = poll.integrand_w
+        t_s = poll.after_s
         if powers_w != self._powers_w or t_s - self._read_s > STUCK_S / 2:
-            self._powers_w, self._since_s = powers_w, t_s
+            self._powers_w = powers_w
+            self._since_s = t_s
         self._read_s = t_s
         if power_w is None or t_s - self._since_s < STUCK_S:
             return None
-        begin_s, self._doubted_s = max(self._since_s, self._doubted_s), t_s
+        begin_s = max(self._since_s, self._doubted_s)
+        self._doubted_s = t_s
         joules = stuck_power_j(power_w, most_w, t_s - begin_s)
         return DoubtfulWindow(begin_s, t_s, joules, t_s, ((t_s, joules),))
 
@@ -257,7 +263,8 @@ class SensorComparison:
         wider.
         """
         latest = polls[-1]
-        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
+        t_s = poll_time_s(latest)
+        watts = latest.poll.integrand_w
         if watts is None or latest.counted_j is None or latest.moved_s is None:
             return 0.0
         if t_s - self.result.latest_s < AT_LEAST_S:
@@ -333,7 +340,8 @@ class SensorComparison:
         if len(items) < MEAN_S / SENSOR_PERIOD_S or poll_time_s(items[0]) > now.t_s - MEAN_S:
             return None
         averaging_s = self.windows.averaging_s(polls[-1].poll)
-        mean_s, update_s = MEAN_S - averaging_s, self._counter_update.s
+        mean_s = MEAN_S - averaging_s
+        update_s = self._counter_update.s
         lag_s = max(self.power_update.s, update_s) + WINDOW_ERROR * averaging_s
         latest = [item.poll for item in items]
         lowest_w, highest_w = power_range_w(latest)

@@ -31,7 +31,8 @@ COMPLETE_SHARE = 0.8
 """Share of the counter's updates in CHANGES_S that must be known: late polls miss some."""
 
 PhaseRange = Callable[[float], tuple[float, float]]
-_MIN_CHANGES, _MANY_CHANGES = 8, 64
+_MIN_CHANGES = 8
+_MANY_CHANGES = 64
 _SEARCH_STEPS = 24
 _BISECTIONS = 12
 _PERIODS = 9
@@ -252,10 +253,8 @@ def _refine(
 
     # of all changes, those on the hull bound the phase; lists, whose max and min take half the time
     # of generators
-    first_after, last_before = (
-        _upper_hull(low),
-        [(-y, k) for y, k in _upper_hull([(-b, k) for b, k in high])],
-    )
+    first_after = _upper_hull(low)
+    last_before = [(-y, k) for y, k in _upper_hull([(-b, k) for b, k in high])]
 
     def phases(period_s: float) -> tuple[float, float]:
         return max([a - k * period_s for a, k in first_after]), min(
@@ -278,7 +277,8 @@ def _upper_hull(points: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
     hull: list[tuple[float, int]] = []
     for y, k in points:
         while len(hull) > 1:
-            (y1, k1), (y2, k2) = hull[-2], hull[-1]
+            (y1, k1) = hull[-2]
+            (y2, k2) = hull[-1]
             if (y2 - y1) * (k - k1) > (y - y1) * (k2 - k1):
                 break
             hull.pop()
@@ -323,7 +323,8 @@ def _possible_clocks(
     """
     ends = []
     for far_s in (widest_s - reach, widest_s + reach):
-        inside, outside = widest_s, far_s
+        inside = widest_s
+        outside = far_s
         for _ in range(_BISECTIONS):
             middle = (inside + outside) / 2
             first, last = phases(middle)
@@ -345,15 +346,21 @@ def _widest(phases: PhaseRange, low: float, high: float) -> float:
         first, last = phases(period)
         return last - first
 
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = width(left), width(right)
+    left = high - ratio * (high - low)
+    right = low + ratio * (high - low)
+    at_left = width(left)
+    at_right = width(right)
     for _ in range(_SEARCH_STEPS):
         if at_left >= at_right:
-            high, right, at_right = right, left, at_left
+            high = right
+            right = left
+            at_right = at_left
             left = high - ratio * (high - low)
             at_left = width(left)
         else:
-            low, left, at_left = left, right, at_right
+            low = left
+            left = right
+            at_left = at_right
             right = low + ratio * (high - low)
             at_right = width(right)
     return (low + high) / 2

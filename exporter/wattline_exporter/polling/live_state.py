@@ -101,7 +101,9 @@ class LiveState:
     def _take_item(self, source: SourceHealth, item: WorkerItem) -> None:
         match item:
             case GpuCount(count):
-                self.expected_gpus, self._introduced, self._unattached = count, set(), {}
+                self.expected_gpus = count
+                self._introduced = set()
+                self._unattached = {}
             case GpuInfo():
                 self._attach(item)
             case ReadingChanges():
@@ -155,7 +157,8 @@ class LiveState:
             gpu = self.gpus[poll.device.id]
             gpu.read_s = poll.after_s
             if not gpu.up:
-                gpu.up, gpu.failure = True, ""
+                gpu.up = True
+                gpu.failure = ""
                 log.info("GPU %s answers again", gpu.info.index)
         self._succeeded("nvml", source)
 
@@ -213,18 +216,21 @@ class LiveState:
 
     def _succeeded(self, name: str, source: SourceHealth) -> None:
         now = self._clock()
-        source.read_at, source.read_s = now.at, now.s
+        source.read_at = now.at
+        source.read_s = now.s
         if not source.up:
             if source.failure:
                 log.info("source=%s up after %.0f s", name, source.read_s - source.changed_s)
-            source.up, source.failure = True, ""
+            source.up = True
+            source.failure = ""
 
     def _down(self, index: int, reason: str) -> None:
         for gpu in self.gpus.values():
             if gpu.info.index == str(index):
                 if gpu.up or not gpu.failure:
                     log.warning("GPU %s does not answer: %s", index, reason)
-                gpu.up, gpu.failure = False, reason
+                gpu.up = False
+                gpu.failure = reason
                 return
         if self._unattached.get(index) != reason:
             log.warning("GPU %s cannot be attached: %s", index, reason)
@@ -273,10 +279,8 @@ class LiveState:
             source.health = tuple(self.counters.accumulate(source.readings(name), from_zero=True))
 
     def snapshot(self) -> SensorSnapshot:
-        readable, now_s = (
-            [device for device in self.energy.meters if self.is_read(device)],
-            self._clock().s,
-        )
+        readable = [device for device in self.energy.meters if self.is_read(device)]
+        now_s = self._clock().s
         return SensorSnapshot(
             gpus=tuple(self._gpu_snapshot(gpu, now_s) for gpu in self.gpus.values()),
             devices=tuple(
@@ -301,7 +305,8 @@ class LiveState:
         poll = meter.latest if meter else None
         if not gpu.up or meter is None or poll is None:
             return GpuSnapshot(gpu.info, gpu.up)
-        reasons, totals = frozenset(gpu.check.reasons), meter.totals
+        reasons = frozenset(gpu.check.reasons)
+        totals = meter.totals
         is_old = (
             now_s - poll.after_s > GPU_LATE_S
         )  # and up: this process was stopped, or the GPU was attached again
@@ -344,7 +349,9 @@ class LiveState:
                 and now_s - max(source.read_s, self._awake_s) > late_s
             ):
                 source.count("late", now_s - source.read_s)
-                source.up, source.changed_s, source.failure = False, now_s, "late"
+                source.up = False
+                source.changed_s = now_s
+                source.failure = "late"
                 source.batch = Batch()
                 log.warning("source=%s down: no answer for %.1f s", name, late_s)
 

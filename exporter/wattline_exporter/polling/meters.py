@@ -180,7 +180,8 @@ class EnergyMeters:
 
     def drain_power_samples(self) -> Collection[PowerSample]:
         """Return the GPUs' power samples since the last call, and forget them."""
-        drained, self._power_samples = self._power_samples, []
+        drained = self._power_samples
+        self._power_samples = []
         return drained
 
 

@@ -88,7 +88,8 @@ class RequestCounters:
 
     def restore(self, saved: Mapping[ReadingKey, float]) -> None:
         """Continue the counters of a previous exporter."""
-        self._values, self._published = dict(saved), dict(saved)
+        self._values = dict(saved)
+        self._published = dict(saved)
         for name, labels in saved:
             if name == m.REQUESTS.name:
                 self._numbers.setdefault(labels, len(self._numbers))
@@ -126,8 +127,10 @@ class RequestCounters:
 
         from wattline_exporter.requests.division.arrays import amounts_at
 
-        sets, buckets = len(self._numbers), len(BUCKETS_J) + 1
-        measured, known_j = numbers[is_measured], joules[is_measured]
+        sets = len(self._numbers)
+        buckets = len(BUCKETS_J) + 1
+        measured = numbers[is_measured]
+        known_j = joules[is_measured]
         requests = np.bincount(numbers, minlength=sets)
         totals_j = amounts_at(measured, known_j, sets)
         place = measured * buckets + np.searchsorted(BUCKETS_J, known_j)
@@ -167,7 +170,8 @@ class RequestCounters:
 
     def take_changes(self) -> dict[ReadingKey, float]:
         """Return the values that changed since the last call."""
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         return {key: self._values[key] for key in changed}
 
     def put_back(self, changes: Mapping[ReadingKey, float]) -> None:

@@ -177,8 +177,10 @@ class EnergyTrail:
         found_half_j = np.interp(times_s, known_s, known_half_j)
         if until:
             end = np.clip(np.searchsorted(known_s, times_s), 1, until)
-            begin_s, end_s = known_s[end - 1], known_s[end]
-            begin_j, end_j = known_j[end - 1], known_j[end]
+            begin_s = known_s[end - 1]
+            end_s = known_s[end]
+            begin_j = known_j[end - 1]
+            end_j = known_j[end]
             most_w = self._meter.most_w
             above_j = np.minimum(end_j, begin_j + most_w * (times_s - begin_s)) - found_j
             below_j = found_j - np.maximum(begin_j, end_j - most_w * (end_s - times_s))

@@ -32,7 +32,11 @@ of its labels, and times of CLOCK_BOOTTIME.
 REQUEST_FIELDS = ["id", "batch", "position", "labels"]
 FINAL_TYPE = np.dtype([*((name, OPEN_TYPE[name]) for name in REQUEST_FIELDS), *ENERGY_FIELDS])
 """Final request with its energy in joules: see ENERGY_TYPE."""
-STOPPED, NO_GPU, TOO_LATE, NO_TIME, DAMAGED = 1, 2, 3, 4, 5
+STOPPED = 1
+NO_GPU = 2
+TOO_LATE = 3
+NO_TIME = 4
+DAMAGED = 5
 """Reasons why a request has no energy."""
 _MAX_RUNS = 1_000
 MAX_FINAL = 50_000
@@ -43,7 +47,10 @@ log = logging.getLogger(__name__)
 def undivided(id_hashes: IntArray, labels: IntArray, batch: int) -> np.ndarray:
     """Return rows of requests of a previous exporter, which has not divided their energy."""
     rows = np.zeros(len(id_hashes), FINAL_TYPE)
-    rows["id"], rows["labels"], rows["batch"], rows["loss"] = id_hashes, labels, batch, STOPPED
+    rows["id"] = id_hashes
+    rows["labels"] = labels
+    rows["batch"] = batch
+    rows["loss"] = STOPPED
     rows["position"] = np.arange(len(rows))
     return rows
 
@@ -88,7 +95,8 @@ class FinalEnergy:
 
 def latest_rows(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the last arrays of rows, as many as have MAX_FINAL rows."""
-    kept, count = list(parts), sum(map(len, parts))
+    kept = list(parts)
+    count = sum(map(len, parts))
     while kept and count - len(kept[0]) >= MAX_FINAL:
         count -= len(kept.pop(0))
     return kept
@@ -148,10 +156,12 @@ class FinalEnergies:
 
     def add(self, run_id: str, rows: np.ndarray) -> None:
         rows = rows[-len(self._rows) :]
-        number, room = self._number(run_id), len(self._rows) - self._next
+        number = self._number(run_id)
+        room = len(self._rows) - self._next
         for begin, part in ((self._next, rows[:room]), (0, rows[room:])):
             replaced = slice(begin, begin + len(part))
-            as_items(self._rows)[replaced], self._run[replaced] = as_items(part), number
+            as_items(self._rows)[replaced] = as_items(part)
+            self._run[replaced] = number
         self._next = (self._next + len(rows)) % len(self._rows)
 
     def find(self, id_hash: int, run_id: str | None) -> tuple[int, str, FinalEnergy] | None:

@@ -22,7 +22,8 @@ class IdTable:
     """
 
     def __init__(self, expected: int = 0) -> None:
-        self._slots, self._count = _empty(expected), 0
+        self._slots = _empty(expected)
+        self._count = 0
 
     def __len__(self) -> int:
         return self._count
@@ -38,14 +39,17 @@ class IdTable:
         held = self._slots.take(at)
         found: Mask = held == hashes
         (left,) = np.nonzero((held != 0) & ~found)
-        at, wanted = at[left], hashes[left]
+        at = at[left]
+        wanted = hashes[left]
         while len(left) > _FEW:
             at = (at + 1) & last
             held = self._slots.take(at)
             is_here = held == wanted
             found[left[is_here]] = True
             (further,) = np.nonzero((held != 0) & ~is_here)
-            left, at, wanted = left[further], at[further], wanted[further]
+            left = left[further]
+            at = at[further]
+            wanted = wanted[further]
         found[left] = self._contains_few(wanted)
         return found
 
@@ -58,7 +62,8 @@ class IdTable:
         """Add different hashes that are not in the table."""
         self._count += len(hashes)
         if self._count > _MOST_FULL * len(self._slots):
-            held, self._slots = self._held(), _empty(self._count)
+            held = self._held()
+            self._slots = _empty(self._count)
             self._fill(held)
         self._fill(hashes)
 
@@ -66,7 +71,8 @@ class IdTable:
         """Remove the hashes that are in the table. It takes the time of a new table."""
         held = self._held()
         held = held[~np.isin(held, hashes)]
-        self._slots, self._count = _empty(len(held)), len(held)
+        self._slots = _empty(len(held))
+        self._count = len(held)
         self._fill(held)
 
     def _held(self) -> IntArray:
@@ -88,7 +94,8 @@ class IdTable:
             free = self._slots.take(at) == 0
             self._slots[at[free]] = hashes[free]  # of those with the same slot, one remains
             (left,) = np.nonzero(self._slots.take(at) != hashes)
-            hashes, at = hashes[left], (at[left] + 1) & last
+            hashes = hashes[left]
+            at = (at[left] + 1) & last
         for each in hashes.tolist():
             self._slots[self._slot(each)] = each
 

@@ -92,9 +92,12 @@ class RequestIds:
         if not len(requests):
             return Checked(requests, requests.id_hashes, Counter())
         late_before = self._late_before_s + now.at - now.s
-        latest, first = now.at + CLOCK_ERROR_S, run.begin_at - CLOCK_ERROR_S
+        latest = now.at + CLOCK_ERROR_S
+        first = run.begin_at - CLOCK_ERROR_S
         last = latest if run.end_at is None else run.end_at + CLOCK_ERROR_S
-        end, begin, token = requests.ended_at, requests.started_at, requests.first_token_at
+        end = requests.ended_at
+        begin = requests.started_at
+        token = requests.first_token_at
         order = (begin > end) | (token < begin) | (token > end)
         refused: Counter[Reason] = Counter()
         first_end, last_end = requests.end_range
@@ -118,7 +121,8 @@ class RequestIds:
         new = self._unknown(hashes)
         if not new.all():
             refused["duplicate"] = len(requests) - int(np.count_nonzero(new))
-            requests, hashes = requests.take(new), hashes[new]
+            requests = requests.take(new)
+            hashes = hashes[new]
         self._keep(requests, hashes, now)
         return Checked(requests, hashes, refused)
 
@@ -162,7 +166,8 @@ class RunIds:
     """
 
     def __init__(self, window_s: float, has_ended: Callable[[str], bool]) -> None:
-        self._window_s, self._has_ended = window_s, has_ended
+        self._window_s = window_s
+        self._has_ended = has_ended
         self._of: dict[str, RequestIds] = {}
         """Ids in the order of the latest reports of their runs."""
 
@@ -180,7 +185,8 @@ class RateLimit:
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
-        self._left, self._at_s = 2.0 * per_second, 0.0
+        self._left = 2.0 * per_second
+        self._at_s = 0.0
 
     def take(self, requests: int, now_s: float) -> None:
         """Count requests. Raises RunError where they are too many."""

@@ -229,12 +229,14 @@ class Server:
         rows["position"] = np.concatenate([np.arange(size) for size in sizes])
         spans, is_guess = spans_at(values, np.repeat([each.offset_s for each in self._new], sizes))
         rows["has_first_token"] = True if is_guess is None else ~is_guess
-        rows["arrived_s"], rows["ended_s"] = spans.arrived_s, spans.ended_s
+        rows["arrived_s"] = spans.arrived_s
+        rows["ended_s"] = spans.ended_s
         self._new = []
         has_time = values[2] > values[0]
         if not has_time.all():
             self._add_final(_without_energy(rows[~has_time], NO_TIME))
-            rows, spans = rows[has_time], spans.take(np.flatnonzero(has_time))
+            rows = rows[has_time]
+            spans = spans.take(np.flatnonzero(has_time))
         self._division.use_role(only_role(self._roles))
         self._division.add(spans, rows, ~rows["has_first_token"])
 
@@ -378,7 +380,8 @@ class Server:
         rows["missing_s"] = found.missing_s
         rows["is_idle_known"] = found.idle_known
         rows["is_separable"] = found.keys["has_first_token"] & found.separable
-        arrived_s, ended_s = found.keys["arrived_s"], found.keys["ended_s"]
+        arrived_s = found.keys["arrived_s"]
+        ended_s = found.keys["ended_s"]
         is_missing = (found.missing_s > 0.0) & (found.missing_s >= ended_s - arrived_s - 1e-3)
         is_recovered = found.keys["batch"] <= self._recovered_batch
         rows["loss"][is_missing & ~is_recovered] = TOO_LATE
@@ -424,7 +427,8 @@ class Server:
             del self._left[number]
         is_whole = np.isin(self._final["batch"], numbers)
         if is_whole.all():
-            whole, self._final = self._final, self._final[:0]
+            whole = self._final
+            self._final = self._final[:0]
         else:
             whole, self._final = (
                 as_items(self._final)[kept].view(FINAL_TYPE) for kept in (is_whole, ~is_whole)

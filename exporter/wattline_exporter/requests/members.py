@@ -56,7 +56,8 @@ class Membership(NamedTuple):
                     _nearest(members, end_s - 1.0 if math.isinf(begin_s) else begin_s + 1.0)
                 )
             else:
-                middle_s, quarter_s = (begin_s + end_s) / 2, (end_s - begin_s) / 4
+                middle_s = (begin_s + end_s) / 2
+                quarter_s = (end_s - begin_s) / 4
                 found.edges_s.append(middle_s)
                 found.members.extend(
                     _nearest(members, middle_s + each) for each in (-quarter_s, quarter_s)

@@ -62,7 +62,8 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.spans import RequestSpans
     from wattline_exporter.requests.final import FinalEnergies, FinalEnergy
 
-TICK_S, STALLED_S = 1.0, 2.0
+TICK_S = 1.0
+STALLED_S = 2.0
 """Time between two divisions, and the delay from which on the event loop was blocked."""
 MAX_UNSAVED_SECONDS = 100_000
 """Seconds of divided energy that are kept while the disk cannot be written."""
@@ -84,7 +85,9 @@ class RequestService(Service):
         settings: RequestSettings,
         clock: Callable[[], ClockReading] = read_clocks,
     ) -> None:
-        self._runs, self._store, self._clock = runs, store, clock
+        self._runs = runs
+        self._store = store
+        self._clock = clock
         self._settings = settings
         self._counters = RequestCounters(settings.labels)
         self._rate = RateLimit(settings.per_second)
@@ -172,7 +175,9 @@ class RequestService(Service):
     async def report_columns(self, run_id: str, requests: RequestColumns) -> RequestReceipt:
         """Accept the requests of a server, and save them. Raises RunError."""
         refused = await self._accept(run_id, requests)
-        late, duplicate, total = refused["late"], refused["duplicate"], refused.total()
+        late = refused["late"]
+        duplicate = refused["duplicate"]
+        total = refused.total()
         return RequestReceipt.model_construct(
             accepted=len(requests) - total,
             duplicate=duplicate,
@@ -183,7 +188,8 @@ class RequestService(Service):
 
     async def _accept(self, run_id: str, requests: RequestColumns) -> Counter[Reason]:
         """Save requests. Return the numbers of those that do not count. Raises RunError."""
-        run, now = self._runs.devices_of(run_id), self._clock()
+        run = self._runs.devices_of(run_id)
+        now = self._clock()
         self._rate.take(len(requests), now.s)
         self._store.check_room()
         servers = self._servers.by_run

@@ -148,7 +148,8 @@ class GpuShares:
     """
 
     def __init__(self, periods: Periods, idle_w: IdlePowerOf) -> None:
-        self._periods, self._idle_w = periods, idle_w
+        self._periods = periods
+        self._idle_w = idle_w
         self._gpus: dict[Device, _SharedGpu] = {}
 
     def idle_shares(self, run_id: str, device: Device, edges_s: FloatArray) -> FloatArray:
@@ -270,7 +271,8 @@ def _parts(
     """
     changes: dict[str, tuple[float, float, float]] = {}
     for run_id, load in read.loads.items():
-        first, last = before.loads.get(run_id, load), after.loads.get(run_id, load)
+        first = before.loads.get(run_id, load)
+        last = after.loads.get(run_id, load)
         if min(first, last) < load < max(first, last):
             ratio = (last - load) / (last - first)
             changes[run_id] = read.begin_s + ratio * (read.end_s - read.begin_s), first, last

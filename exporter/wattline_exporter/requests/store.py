@@ -35,14 +35,17 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.columns import RequestColumns
     from wattline_exporter.requests.final import FinalEnergy
 
-KEEP_S, KEEP_BYTES = 30 * 86_400.0, 1 << 30
+KEEP_S = 30 * 86_400.0
+KEEP_BYTES = 1 << 30
 MAX_QUEUED = 64
 """Calls that wait for the disk; further ones get 429."""
 WITHIN_S = 5.0
 """Longest wait of a call for the disk."""
-SEARCH_S, _STEPS = 1.0, 100
+SEARCH_S = 1.0
+_STEPS = 100
 """Longest search for a request, and the steps of SQLite between two checks of the time."""
-_PAGE_BYTES, PAGE_SECONDS = 4 << 20, 50_000
+_PAGE_BYTES = 4 << 20
+PAGE_SECONDS = 50_000
 """Size of the batches and number of the divided seconds in an answer."""
 _TRIM_EVERY_S = 600.0
 _SHARE_A_TRIM = 0.05
@@ -126,7 +129,8 @@ class RequestStore:
     ) -> None:
         self.path = folder / REQUESTS_FILE
         check_file_version(self.path)
-        self._keep_bytes, self.within_s = keep_bytes, within_s
+        self._keep_bytes = keep_bytes
+        self.within_s = within_s
         self._thread = ThreadPoolExecutor(1, "requests")
         self._connection: sqlite3.Connection | None = None
         self._queue: list[_Waiting] = []
@@ -202,7 +206,8 @@ class RequestStore:
 
     async def _write_queue(self) -> None:
         while self._queue:
-            batches, self._queue = self._queue, []
+            batches = self._queue
+            self._queue = []
             try:
                 numbers = await asyncio.get_running_loop().run_in_executor(
                     self._thread, self._write, batches

@@ -374,7 +374,8 @@ def discovered_record(
     run = new_run(live, request, now.earlier(max(found.begin_s, now.s - MAX_BEGIN_AGE_S)), find)
     run.discovered = found.owner
     run.cgroup = found.owner.path or None
-    run.processes, run.seen_on = list(found.processes), list(found.seen_on)
+    run.processes = list(found.processes)
+    run.seen_on = list(found.seen_on)
     run.alive_s = now.s
     find_login(run)
     return run

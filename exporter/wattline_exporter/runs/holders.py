@@ -93,7 +93,10 @@ class DeviceHolders:
             if _has_processes(run)
         }
         if not runs:
-            self._usage, self._cpu_s, self._busy_s, self._gone_s = None, {}, 0.0, {}
+            self._usage = None
+            self._cpu_s = {}
+            self._busy_s = 0.0
+            self._gone_s = {}
             return
         before, self._usage = self._usage, await asyncio.to_thread(self._cpu.read, runs)
         self._track(self._usage)
@@ -141,7 +144,8 @@ class DeviceHolders:
 
     def change_holders(self, runs: Iterable[RunRecord], from_s: float) -> None:
         """Set the holders of all devices from `from_s` on, when a run started or ended."""
-        runs, from_s = [*runs, *self._folded], max(from_s, self._since_s)
+        runs = [*runs, *self._folded]
+        from_s = max(from_s, self._since_s)
         self._hold_since_last(runs)
         self._hold([run for run in runs if run.running], from_s)
         self.divide()
@@ -332,9 +336,11 @@ class DeviceHolders:
         Processes of servers have the load of the run of `reporters` that reports their requests.
         """
         gpu = self._live.gpus.get(device.id)
-        runs, scanned_s = [*runs, *self._folded], self._usage.at_s if self._usage else math.inf
+        runs = [*runs, *self._folded]
+        scanned_s = self._usage.at_s if self._usage else math.inf
         for before, listed in pairwise(gpu.lists if gpu else ()):
-            begin_s, end_s = before.read_s, listed.read_s
+            begin_s = before.read_s
+            end_s = listed.read_s
             if since_s < end_s <= scanned_s:
                 present = [
                     run
@@ -345,10 +351,8 @@ class DeviceHolders:
                 families = _run_families(present, self._usage, self._pids(present))
                 pids = families.of_reporters(reporters)
                 holders = [run.run_id for run in present if device in run.measured()]
-                held, on_gpu = (
-                    {each: pids.get(each, ()) for each in holders},
-                    [each.pid for each in listed.processes],
-                )
+                held = {each: pids.get(each, ()) for each in holders}
+                on_gpu = [each.pid for each in listed.processes]
                 holders = [each for each in holders if not families.is_within(each, held, on_gpu)]
                 yield GpuLoadPeriod(
                     begin_s, end_s, gpu_loads(holders, listed.processes, pids).loads
@@ -356,7 +360,8 @@ class DeviceHolders:
 
     def _nesting(self, runs: RunFamilies) -> dict[str, Nesting]:
         """Return the runs that contain processes of a run of higher rank."""
-        scanned, found = self._usage.runs if self._usage else {}, {}
+        scanned = self._usage.runs if self._usage else {}
+        found = {}
         for run_id, family in runs.families.items():
             if inner := runs.inner(run_id):
                 named = set(family).difference(*(runs.families[other] for other in inner))

@@ -45,10 +45,12 @@ class Ledger:
         self.ended = 0
         """Number of runs that this process has ended."""
         self.attribution = attribution
-        self._live, self.archive = live, archive
+        self._live = live
+        self.archive = archive
         self.lookup = RunLookup(self.runs, archive)
         self._clock = clock
-        self._is_alive, self._find_process = is_alive, find
+        self._is_alive = is_alive
+        self._find_process = find
         self.limits = limits or RunLimits()
         self._steps, self._slots = ClockSteps(), SlotProgress()
         self._unsaved, self._doubts = restart.UnsavedRuns(), LateDoubts()
@@ -158,10 +160,8 @@ class Ledger:
         processes = admission.find_processes(
             request.pids, request.pid_namespace, self._find_process
         )
-        run.processes, run.cgroup = (
-            admission.merge_processes(run.processes, processes),
-            cgroup or run.cgroup,
-        )
+        run.processes = admission.merge_processes(run.processes, processes)
+        run.cgroup = cgroup or run.cgroup
         run.pending_cgroup = None if cgroup else pending or run.pending_cgroup
         lifecycle.find_login(run)
         self.renew(run)
@@ -190,7 +190,8 @@ class Ledger:
     def renew(self, run: RunRecord) -> None:
         """Extend the lease of a run that is known to be alive now, and save it."""
         now_s = self._clock().s
-        run.alive_s, run.lease_until_s = now_s, now_s + run.lease_s
+        run.alive_s = now_s
+        run.lease_until_s = now_s + run.lease_s
         run.end_until_s = run.end_until_s if run.unwatched else None
         self._unsaved.add(run.run_id)
 
@@ -201,11 +202,14 @@ class Ledger:
         self._follow_clock()
         admission.add_reported_work(run, "", request.work, self._clock().s, in_phase=False)
         run.results.update(request.results)
-        now, meters = self._clock(), self._live.energy.meters
+        now = self._clock()
+        meters = self._live.energy.meters
         if request.ended_at is not None:
             end_s = admission.discard_after_end(run, meters, now, request.ended_at)
         end = now if end_s is None else now.earlier(max(end_s, run.begin_s))
-        run.end_s, run.ended_at, run.outcome = end.s, end.at, request.outcome
+        run.end_s = end.s
+        run.ended_at = end.at
+        run.outcome = request.outcome
 
     def report_outcome(self, run: RunRecord, outcome: Outcome) -> None:
         """Set the outcome of a run that ended with an unknown one, as an epilog does."""

@@ -59,14 +59,14 @@ class ClockSteps:
         """Return the wall clock's step and the seconds of sleep since the last reading; 0 for
         none.
         """
-        last, self._last, self.read_s = self._last, reading, reading.s
+        last = self._last
+        self._last = reading
+        self.read_s = reading.s
         if last is None:
             return 0.0, 0.0
         elapsed_s = reading.s - last.s
-        step_s, sleep_s = (
-            reading.at - last.at - elapsed_s,
-            elapsed_s - (reading.awake_s - last.awake_s),
-        )
+        step_s = reading.at - last.at - elapsed_s
+        sleep_s = elapsed_s - (reading.awake_s - last.awake_s)
         return step_s if abs(step_s) > STEP_S else 0.0, sleep_s if sleep_s > STEP_S else 0.0
 
 
@@ -169,7 +169,8 @@ def _is_ended_pod(run: RunRecord) -> bool:
 
 
 def note_alive(run: RunRecord, now_s: float) -> None:
-    run.alive_s, run.end_until_s = now_s, None
+    run.alive_s = now_s
+    run.end_until_s = None
     if not (
         run.discovered and run.discovered.kind == "kubernetes"
     ):  # a pod's containers end before its cgroup
@@ -189,10 +190,8 @@ def note_exits(run: RunRecord, exited_s: Mapping[ProcessKey, float]) -> None:
         return
     last_s = max(exited_s[process] for process in run.processes)
     if run.end_until_s is None and last_s >= run.alive_s:
-        run.end_until_s, run.alive_s = (
-            last_s,
-            last_s if last_s - run.alive_s <= EXIT_SEEN_S else run.alive_s,
-        )
+        run.end_until_s = last_s
+        run.alive_s = last_s if last_s - run.alive_s <= EXIT_SEEN_S else run.alive_s
 
 
 def watch_exits(runs: Iterable[RunRecord], exits: ProcessExits) -> None:
@@ -214,10 +213,8 @@ def end_if_dead(run: RunRecord, now: ClockReading, is_alive: Callable[[RunRecord
     run.end_s, reason = death
     if run.unwatched and run.end_until_s is None:
         run.end_until_s = now.s
-    run.ended_at, run.outcome = (
-        now.at - (now.s - run.end_s),
-        "unknown" if run.discovered else "interrupted",
-    )
+    run.ended_at = now.at - (now.s - run.end_s)
+    run.outcome = "unknown" if run.discovered else "interrupted"
     if not run.discovered:
         run.note(reason)
     return True
@@ -265,7 +262,8 @@ class SlotProgress:
             self._unknown_s = now_s
         if self._unknown_s is not None and now_s - self._unknown_s < UNKNOWN_S:
             return None
-        from_s, self._done_s = self._done_s, now_s
+        from_s = self._done_s
+        self._done_s = now_s
         return from_s
 
 

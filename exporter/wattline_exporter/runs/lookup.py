@@ -65,7 +65,8 @@ class RunLookup:
         """Return the run id, with a number from 2 on if earlier runs have it, such as those of a
         requeued job.
         """
-        number, unused = 1, run_id
+        number = 1
+        unused = run_id
         while unused in self._runs or self._final(unused):
             number += 1
             unused = f"{run_id[: MAX_ID_LENGTH - len(str(number)) - 1]}.{number}"

@@ -113,7 +113,9 @@ def bound_first_use(run: RunRecord, device: Device, share_j: float) -> None:
     """Lower the energy of an ended run before its first use of a device to what its share
     leaves.
     """
-    begin, first, final = run.begin.get(device), run.first_use.get(device), run.final.get(device)
+    begin = run.begin.get(device)
+    first = run.first_use.get(device)
+    final = run.final.get(device)
     if begin and first and final:
         most_j = max(0.0, energy_between(begin, final).joules - share_j)
         run.first_use[device] = replace(first, joules=min(first.joules, begin.joules + most_j))
@@ -159,7 +161,8 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
                 age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s)
             )
             if cut.t_s == run.begin_s and not run.begin_settled:
-                run.begin, run.begin_settled = cut.marks, cut.settled
+                run.begin = cut.marks
+                run.begin_settled = cut.settled
         else:
             cut.marks = raise_marks(cut.marks, before)
         before = cut.marks
@@ -269,7 +272,8 @@ def close(run: RunRecord) -> None:
         cut.settled = True
     run.fold(run.end_s or run.begin_s)
     for device in run.measured():
-        begin, final = run.begin.get(device), run.final.get(device)
+        begin = run.begin.get(device)
+        final = run.final.get(device)
         if begin and final and final.resets > begin.resets:
             run.note(
                 f"{device.kind} {device.id}: its energy counter was reset; the energy continues "

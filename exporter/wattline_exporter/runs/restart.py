@@ -35,7 +35,8 @@ class UnsavedRuns:
 
     def take(self) -> set[str]:
         """Return the runs to save now; the caller then calls `confirm` or `put_back`."""
-        taken, self._changed = self._changed, set()
+        taken = self._changed
+        self._changed = set()
         self._saving |= taken
         return taken
 
@@ -79,7 +80,8 @@ def restore_run(
     elif now is not None:
         resume(run, last, now)
         if run.processes or run.cgroup:
-            run.unwatched, run.end_until_s = (run.alive_s, now.s), now.s
+            run.unwatched = (run.alive_s, now.s)
+            run.end_until_s = now.s
             if is_alive(run):
                 note_alive(run, now.s)
     else:
@@ -107,7 +109,9 @@ def end_by_reboot(run: RunRecord, last: Shutdown) -> None:
     run.note(
         f"the machine was restarted; the run ended when it was last recorded, {time_text(last.at)}"
     )
-    run.end_s, run.ended_at, run.outcome = last.s, last.at, "interrupted"
+    run.end_s = last.s
+    run.ended_at = last.at
+    run.outcome = "interrupted"
     _close_at_last_marks(run, last.marks_at(last.s))
 
 
@@ -142,5 +146,6 @@ def _fix_marks(run: RunRecord, last: Shutdown) -> None:
     before = run.begin
     for cut in run.cuts:
         marks = cut.marks or (run.begin if cut.t_s == run.begin_s else last.marks_at(cut.t_s))
-        cut.marks, cut.settled = raise_marks(marks, before), True
+        cut.marks = raise_marks(marks, before)
+        cut.settled = True
         before = cut.marks

@@ -244,7 +244,8 @@ class RunRecord:
         """Return the GPU's energy from the run's start to the first use, not attributed; 0 if
         others used it.
         """
-        begin, first = self.begin.get(device), self.first_use.get(device)
+        begin = self.begin.get(device)
+        first = self.first_use.get(device)
         return max(0.0, first.joules - begin.joules) if begin and first else 0.0
 
     def work(self) -> dict[str, float]:
@@ -285,7 +286,8 @@ class RunRecord:
     def fold(self, now_s: float) -> None:
         """Add the segments between settled cuts to the phases and emissions."""
         while len(self.cuts) > 1 and self.cuts[0].settled and self.cuts[1].settled:
-            first, second = self.cuts[0], self.cuts[1]
+            first = self.cuts[0]
+            second = self.cuts[1]
             self._add_energies(
                 first,
                 second.t_s,

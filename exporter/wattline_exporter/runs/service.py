@@ -256,7 +256,8 @@ class RunService(Service):
         self, device: Device, since_s: float, reporters: Collection[str]
     ) -> list[GpuLoadPeriod]:
         """Return the loads of the runs on a GPU in the latest periods. See `RunDirectory`."""
-        runs, attribution = self._ledger.runs.values(), self._ledger.attribution
+        runs = self._ledger.runs.values()
+        attribution = self._ledger.attribution
         return list(attribution.gpu_periods(device, since_s, runs, reporters))
 
     async def list_runs(

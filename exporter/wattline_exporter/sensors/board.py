@@ -215,7 +215,8 @@ class HwmonSource:
 
     def read(self) -> Batch:
         """Read all sensors. Raises SourceError if there are sensors and all fail."""
-        polls, problems = self._sensors.read(), self._sensors.problems()
+        polls = self._sensors.read()
+        problems = self._sensors.problems()
         if problems and not polls:
             raise SourceError("cannot read any power sensor of the board", "; ".join(problems))
         names = {
@@ -240,7 +241,8 @@ class GraceSocketSource:
 
     def read(self) -> Batch:
         """Read the sockets. Raises SourceError if there are none, or all fail."""
-        polls, problems = self._sensors.read(), self._sensors.problems()
+        polls = self._sensors.read()
+        problems = self._sensors.problems()
         if not polls and problems:
             raise SourceError(
                 "cannot read the power sensors of the CPU sockets", "; ".join(problems)

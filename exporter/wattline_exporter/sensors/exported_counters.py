@@ -65,7 +65,8 @@ class ExportedCounters:
         """Return the totals that changed since the last call, with None for those that were
         discarded.
         """
-        changed, self.changed = self.changed, set()
+        changed = self.changed
+        self.changed = set()
         return {series: self.totals.get(series) for series in changed}
 
     def _add_raw(self, series: SeriesKey, raw: float, baseline: float) -> float:

@@ -81,7 +81,8 @@ def with_limit(gpu: SimulatedGpuState, limit_w: float, now: float) -> SimulatedG
     """Set the power limit while the load continues. Raises ValueError outside of the GPU's
     range.
     """
-    low_w, high_w = gpu.product.limit_min_w, gpu.product.limit_max_w
+    low_w = gpu.product.limit_min_w
+    high_w = gpu.product.limit_max_w
     if not low_w <= limit_w <= high_w:
         raise ValueError(
             f"GPU {gpu.index} takes a power limit of {low_w:g} to {high_w:g} W, not {limit_w:g} W"

@@ -118,7 +118,8 @@ def counts(content: bytes) -> tuple[int, int]:
 
 def pack_header(state: SimulationState, points: int, number: int) -> bytes:
     """Return the header; `number` is the sequence number."""
-    loaded, latency_us = int(state.driver_loaded), state.call_latency_us
+    loaded = int(state.driver_loaded)
+    latency_us = state.call_latency_us
     times = (state.driver_loaded_at_s, state.clock_s)
     return _HEADER.pack(
         MAGIC, len(state.gpus), number, loaded, latency_us, points, RECORD_SIZE, *times
@@ -200,7 +201,9 @@ def _parameters(load: Load) -> tuple[float, ...]:
 
 def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> SimulatedGpuState:
     name, uuid, pci_bus_id, *numbers = _CARD.unpack_from(content, offset)
-    product_floats, gpu_floats, frozen = numbers[:11], numbers[11:16], numbers[16:20]
+    product_floats = numbers[:11]
+    gpu_floats = numbers[11:16]
+    frozen = numbers[16:20]
     memory_bytes, changes, corrected, uncorrected, xid_count = numbers[20:25]
     (
         faults,

@@ -63,8 +63,10 @@ class Square:
         return self.high_w if within_s < self.duty * self.period_s else self.low_w
 
     def energy_j(self, elapsed_s: float, limit_w: float) -> float:
-        low_w, high_w = min(self.low_w, limit_w), min(self.high_w, limit_w)
-        at_s, high_s = elapsed_s + self.phase_s, self.duty * self.period_s
+        low_w = min(self.low_w, limit_w)
+        high_w = min(self.high_w, limit_w)
+        at_s = elapsed_s + self.phase_s
+        high_s = self.duty * self.period_s
         periods = math.floor(at_s / self.period_s)
         within_s = at_s - periods * self.period_s
         period_j = high_w * high_s + low_w * (self.period_s - high_s)
@@ -75,8 +77,10 @@ class Square:
         )
 
     def over_s(self, elapsed_s: float, limit_w: float) -> float:
-        high, low = float(self.high_w > limit_w), float(self.low_w > limit_w)
-        at_s, high_s = elapsed_s + self.phase_s, self.duty * self.period_s
+        high = float(self.high_w > limit_w)
+        low = float(self.low_w > limit_w)
+        at_s = elapsed_s + self.phase_s
+        high_s = self.duty * self.period_s
         periods = math.floor(at_s / self.period_s)
         within_s = at_s - periods * self.period_s
         period_over_s = high * high_s + low * (self.period_s - high_s)
@@ -108,7 +112,8 @@ class Ramp:
     def energy_j(self, elapsed_s: float, limit_w: float) -> float:
         ramp_s = min(elapsed_s, self.duration_s)
         hold_j = min(self.to_w, limit_w) * (elapsed_s - ramp_s)
-        from_w, end_w = self.from_w, self.demand_w(ramp_s)
+        from_w = self.from_w
+        end_w = self.demand_w(ramp_s)
         if from_w <= limit_w and end_w <= limit_w:
             return ramp_s * (from_w + end_w) / 2 + hold_j
         if from_w >= limit_w and end_w >= limit_w:
@@ -124,7 +129,8 @@ class Ramp:
     def over_s(self, elapsed_s: float, limit_w: float) -> float:
         ramp_s = min(elapsed_s, self.duration_s)
         hold_s = elapsed_s - ramp_s if self.to_w > limit_w else 0.0
-        from_w, end_w = self.from_w, self.demand_w(ramp_s)
+        from_w = self.from_w
+        end_w = self.demand_w(ramp_s)
         if from_w <= limit_w and end_w <= limit_w:
             return hold_s
         if from_w >= limit_w and end_w >= limit_w:

@@ -125,7 +125,8 @@ class History:
         if now_s is not None:
             self._follow_clock(now_at - now_s, now_s)
         batch = list(readings)
-        ids, ended = array("q", self._series(batch)), ended or EndedRuns()
+        ids = array("q", self._series(batch))
+        ended = ended or EndedRuns()
         moment = StoredMoment(
             round(now_at * 1_000),
             ids,
@@ -160,7 +161,8 @@ class History:
         if (
             abs(step_s) > MAX_STEP_S
         ):  # another time begins: later small steps move nothing of the time before
-            self._first_ms, self._to_move_ms = round((offset_s + now_s) * 1_000), 0
+            self._first_ms = round((offset_s + now_s) * 1_000)
+            self._to_move_ms = 0
             self._written_s = offset_s + now_s - SPARSE_S
         self._offset_s = offset_s
         if not STEP_S < abs(step_s) <= MAX_STEP_S:

@@ -49,7 +49,8 @@ def archive_runs(connection: sqlite3.Connection) -> int:
             packed = _compress(body, dictionary[1])
             if not is_new and len(packed) * _POOR_RATIO > len(body):
                 neighbours = "".join(text for *_, text in rows).encode()
-                is_new, dictionary = True, (dictionary[0] + 1, neighbours[:_DICTIONARY_BYTES])
+                is_new = True
+                dictionary = (dictionary[0] + 1, neighbours[:_DICTIONARY_BYTES])
                 connection.execute("INSERT INTO run_dictionary VALUES (?, ?)", dictionary)
                 packed = _compress(body, dictionary[1])
             row = (run_id, started_at, request, dictionary[0], packed)

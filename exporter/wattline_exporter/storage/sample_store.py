@@ -158,8 +158,11 @@ class SeriesIds:
 
     def confirm(self) -> None:
         """Forget the new rows, which are committed, and the ids of series, which callers keep."""
-        self._new_templates, self._new_runs, self._new_series = {}, {}, {}
-        self._runs, self._series = {}, {}
+        self._new_templates = {}
+        self._new_runs = {}
+        self._new_series = {}
+        self._runs = {}
+        self._series = {}
         if len(self._templates) > _MAX_TEMPLATES:
             self._templates = {}
 
@@ -206,7 +209,9 @@ class SampleTables:
         """Start a new epoch, in which no series has a value yet."""
         self._epoch += 1
         self._epoch_ms = self._written_ms = 0
-        self._values, self._steady, self._ended = {}, {}, {}
+        self._values = {}
+        self._steady = {}
+        self._ended = {}
 
     def write(self, moments: list[StoredMoment]) -> None:
         for moment in moments:
@@ -215,7 +220,8 @@ class SampleTables:
             self._write(moment)
 
     def _write(self, moment: StoredMoment) -> None:
-        t_ms, execute = moment.t_ms, self._connection.executemany
+        t_ms = moment.t_ms
+        execute = self._connection.executemany
         if t_ms <= self.last_ms:
             self._connection.execute("DELETE FROM changed WHERE t_ms = ?", (t_ms,))
         self._connection.execute(
@@ -254,7 +260,9 @@ class SampleTables:
         self, now: dict[int, float]
     ) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
         """Return the samples whose value is new, and those that start to be steady."""
-        before, changed, opened = self._values, [], []
+        before = self._values
+        changed = []
+        opened = []
         for series, value in now.items():
             if before.get(series) != value:
                 changed.append((series, value))
@@ -266,7 +274,8 @@ class SampleTables:
         """Write one row for each series of a run that has ended, which covers the time until it
         disappears.
         """
-        execute, t_ms = self._connection.executemany, moment.t_ms
+        execute = self._connection.executemany
+        t_ms = moment.t_ms
         for run_id in moment.ended.keys() - self._ended.keys():
             run = moment.ended[run_id]
             self._ended[run_id] = t_ms, run.series

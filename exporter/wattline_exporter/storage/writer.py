@@ -82,7 +82,8 @@ class DiskHealth:
 
     def _log(self, file: str) -> None:
         """Log an outage once, although a full disk affects both files."""
-        error, logged = self._errors[file], self._logged
+        error = self._errors[file]
+        logged = self._logged
         if error and (logged is None or (logged[0] == file and logged[1] != error)):
             self._logged = file, error
             log.warning(

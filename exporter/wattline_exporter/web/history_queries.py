@@ -120,13 +120,15 @@ def query_processes(request: web.Request) -> RunProcesses | None:
     """Return the processes whose runs are asked for, None for all runs. Raises RunError."""
     if "pid" not in request.query:
         return None
-    pids, namespaces = request.query.getall("pid"), request.query.getall("pid_namespace", [])[:1]
+    pids = request.query.getall("pid")
+    namespaces = request.query.getall("pid_namespace", [])[:1]
     wrong = [text for text in (*pids, *namespaces) if not re.fullmatch("[1-9][0-9]{0,17}", text)]
     if wrong:
         raise RunError(
             400, f"pid, pid_namespace: expected whole numbers from 1 on, not {wrong[0][:40]!r}"
         )
-    pids, namespace = pids[:MAX_PROCESSES], next(map(int, namespaces), None)
+    pids = pids[:MAX_PROCESSES]
+    namespace = next(map(int, namespaces), None)
     return RunProcesses(pids=[int(pid) for pid in pids], pid_namespace=namespace)
 
 

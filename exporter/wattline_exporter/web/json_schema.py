@@ -61,7 +61,8 @@ def _schema(hint: Any, reference: str) -> dict[str, Any]:
         return {"type": _TYPES[hint]}
     if is_typeddict(hint):
         return {"$ref": reference + schema_name(hint)}
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
     parts = [_schema(argument, reference) for argument in arguments]

@@ -94,7 +94,8 @@ def _histograms(
 
 
 def _add_native(histogram: Histogram, buckets: NativeBuckets) -> None:
-    histogram.schema, histogram.zero_threshold = buckets.schema, buckets.zero_threshold
+    histogram.schema = buckets.schema
+    histogram.zero_threshold = buckets.zero_threshold
     histogram.zero_count = buckets.zero_count
     previous, following = 0, 0  # the count of the bucket before, and the index after it
     for index, count in sorted(buckets.counts.items()):
@@ -103,7 +104,8 @@ def _add_native(histogram: Histogram, buckets: NativeBuckets) -> None:
         else:
             histogram.positive_span.append(BucketSpan(offset=index - following, length=1))
         histogram.positive_delta.append(count - previous)
-        previous, following = count, index + 1
+        previous = count
+        following = index + 1
 
 
 def _varint(number: int) -> bytes:

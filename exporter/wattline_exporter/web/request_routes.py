@@ -24,7 +24,8 @@ from wattline_exporter.web.request_bodies import SMALLER_BATCHES, decode_request
 if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.columns import RequestColumns
 
-MAX_BODY_BYTES, MAX_REPORT_BYTES = 256 * 1024, 2 * 1024 * 1024
+MAX_BODY_BYTES = 256 * 1024
+MAX_REPORT_BYTES = 2 * 1024 * 1024
 """Largest bodies of calls, and of those that report requests."""
 BODY_TIMEOUT_S = 10.0
 MAX_LISTED = 10_000
@@ -97,7 +98,8 @@ async def report_requests(request: web.Request) -> web.Response:
 
 
 async def list_requests(request: web.Request) -> web.Response:
-    start, end = _time(request, "start", 0.0), _time(request, "end", math.inf)
+    start = _time(request, "start", 0.0)
+    end = _time(request, "end", math.inf)
     page = await request.app[REQUESTS].listed(
         request.match_info["run_id"], start, end, _limit(request), _position(request)
     )
@@ -106,7 +108,8 @@ async def list_requests(request: web.Request) -> web.Response:
 
 
 async def packed_requests(request: web.Request) -> web.Response:
-    start, end = _time(request, "start", 0.0), _time(request, "end", math.inf)
+    start = _time(request, "start", 0.0)
+    end = _time(request, "end", math.inf)
     page = await request.app[REQUESTS].packed(
         request.match_info["run_id"], start, end, _batch(request)
     )

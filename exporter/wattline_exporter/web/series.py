@@ -68,7 +68,8 @@ def node_readings(snapshot: NodeSnapshot) -> Iterator[Reading]:
 
 
 def _gpu_readings(gpu: GpuSnapshot) -> Iterator[Reading]:
-    info, energy = gpu.info, gpu.energy
+    info = gpu.info
+    energy = gpu.energy
     labels = (info.index, info.uuid)
     yield Reading(GPU_UP, labels, float(gpu.up))
     if energy is None:

@@ -258,7 +258,8 @@ class WebServer:
         )
 
     def _url(self, listening: socket.socket) -> str:
-        host, port = self._settings.address()[0], listening.getsockname()[1]
+        host = self._settings.address()[0]
+        port = listening.getsockname()[1]
         scheme = "https" if self.config.now().tls else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 

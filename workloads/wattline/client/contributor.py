@@ -136,7 +136,8 @@ class Contributor:
     def close(self) -> None:
         """Stop the thread and post the rest; `add` starts it again."""
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread = self._thread
+            self._thread = None
         self._closing.set()
         self._wake.set()
         if thread is not None:

@@ -64,7 +64,8 @@ class RequestQueue:
         dropped.
         """
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread = self._thread
+            self._thread = None
         self._closing.set()
         self._wake.set()
         if thread is not None:

@@ -27,7 +27,8 @@ from wattline.figures import (
 _STATISTIC = re.compile(r"_(p\d\d|mean)$")
 _PROBLEM = re.compile(r"_failed$|^error_ratio$|_without_")
 """Names of results that are shown unless they are 0."""
-_MOST_SHOWN, _SHOWN_PER_LINE = 6, 3
+_MOST_SHOWN = 6
+_SHOWN_PER_LINE = 3
 _LONGEST_LINE = 140
 """Longest line of the energy of one component, with all figures that are derived from it."""
 DEVICES = {"gpu": "GPUs", "cpu": "CPUs", "dram": "memory"}

@@ -170,10 +170,8 @@ def steady_spans(
         span = {"epoch": epoch, "first": times[0][0], "last": times[0][-1], "series": ids}
         for series_id, from_ms, until_ms, value, ended in connection.execute(query, span):
             its = times[ended]
-            left, right = (
-                bisect_left(its, from_ms),
-                len(its) if until_ms is None else bisect_right(its, until_ms),
-            )
+            left = bisect_left(its, from_ms)
+            right = len(its) if until_ms is None else bisect_right(its, until_ms)
             if ended and from_ms not in its[left : left + 1] and _contains(times[0], from_ms):
                 yield series_id, value, [from_ms], 0, 1
             yield series_id, value, its, left, right

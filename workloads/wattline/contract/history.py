@@ -102,7 +102,8 @@ def parse_query(query: str) -> RangeQuery:
     if not found or not (found[1] or found[2]):
         raise QueryError(f'unsupported query: {query[:200]}; use metric{{label="value"}}[300s]')
     matchers: list[Matcher] = []
-    text, position = found[2] or "", 0
+    text = found[2] or ""
+    position = 0
     while text[position:].strip():
         match = _MATCHER.match(text, position)
         if not match:
@@ -158,7 +159,8 @@ def select_series(
     """
     found = select_labels(connection, query.name, query.matchers, is_late)
     chosen = {series_id: Series(labels, []) for series_id, labels in found.items()}
-    begin_ms, end_ms = round((end_s - query.window_s) * 1_000) + 1, round(end_s * 1_000)
+    begin_ms = round((end_s - query.window_s) * 1_000) + 1
+    end_ms = round(end_s * 1_000)
     compact = is_compact(connection)
     rows = connection.execute(
         f"SELECT t_ms, series_id, value FROM {'changed' if compact else 'samples'} WHERE t_ms "

@@ -44,8 +44,10 @@ class PowerSensor:
     band: SystematicBand | None
 
 
-_QUARTER, _HALF = SensorWindow(0.1, 0.025), SensorWindow(0.02, 0.01)
-_WHOLE, _FAST = SensorWindow(0.1, 0.1), SensorWindow(0.015, 0.015)
+_QUARTER = SensorWindow(0.1, 0.025)
+_HALF = SensorWindow(0.02, 0.01)
+_WHOLE = SensorWindow(0.1, 0.1)
+_FAST = SensorWindow(0.015, 0.015)
 
 # Yang, Adamek, Armour, arXiv 2312.02741, raw results; H200, GH200 and Blackwell were not metered.
 # The first match wins.

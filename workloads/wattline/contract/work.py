@@ -57,7 +57,9 @@ _LEAST_WORK = 0.01
 _MOST_TIME = 0.99
 """Phases that take a larger share of the run count as the whole run, whose interval is narrower."""
 _ROUNDING = 1e-6
-LEAST_SHARED_RATIO, _LEAST_J, EDGE_S = 0.02, 1.0, 0.25
+LEAST_SHARED_RATIO = 0.02
+_LEAST_J = 1.0
+EDGE_S = 0.25
 """A device is shared if more than this ratio, energy and time at either edge is attributed to
 others.
 """
@@ -193,7 +195,8 @@ def phases_of_work(
 
 def _late_reports(amount: float, done_in: Mapping[str, float]) -> set[str]:
     """Return the phases of least work, as many as have no more than _LEAST_WORK of it together."""
-    found, left = set(), _LEAST_WORK * amount
+    found = set()
+    left = _LEAST_WORK * amount
     for name, done in sorted(done_in.items(), key=lambda item: item[1]):
         left -= done
         if left < 0:
@@ -224,7 +227,8 @@ class WorkQueries:
         the whole run.
         """
         done = self._amount_of("")
-        gpu, cpu = 'component="gpu"', 'component="cpu"'
+        gpu = 'component="gpu"'
+        cpu = 'component="cpu"'
         shared = self._each(done, f"({self._share(gpu)} and on ({self.run}) {self._shared(gpu)})")
         of_gpus = (
             f"{shared} or {self._in_phases(gpu, done)} or {self._each(done, self._whole(gpu))}"

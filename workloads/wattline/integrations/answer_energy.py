@@ -60,8 +60,10 @@ class AnswerEnergy:
         pause_s: float = PAUSE_S,
         pending_s: float = PENDING_S,
     ) -> None:
-        self._requests, self._within_s = requests, within_s
-        self._pause_s, self._pending_s = pause_s, pending_s
+        self._requests = requests
+        self._within_s = within_s
+        self._pause_s = pause_s
+        self._pending_s = pending_s
         self._questions: queue.SimpleQueue[_Question] = queue.SimpleQueue()
         self._failed_id: str | None = None
         """Request whose question had no answer in time."""

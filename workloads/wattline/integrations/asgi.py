@@ -30,7 +30,9 @@ from wattline.integrations.usage import (
 ROUTES = "WATTLINE_ROUTES"
 """Ends of further paths, separated by commas, whose answers are known to have numbers of tokens."""
 _ROUTES = ("/completions", "/responses", "/messages", "/embeddings")
-_JSON, _EVENTS, _LINES = "application/json", "text/event-stream", "application/x-ndjson"
+_JSON = "application/json"
+_EVENTS = "text/event-stream"
+_LINES = "application/x-ndjson"
 _MAX_ID = 120
 _MEASURED = "wattline.measured"
 """Key of a scope whose requests an outer instance measures."""
@@ -65,7 +67,8 @@ class EnergyMiddleware:
         self._routes = (*_ROUTES, *(route for route in named if route))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_inner, scope[_MEASURED] = _MEASURED in scope, True
+        is_inner = _MEASURED in scope
+        scope[_MEASURED] = True
         if is_inner:
             await self._app(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -114,8 +117,12 @@ class _Exchange:
         is_known: bool,
     ) -> None:
         self._started_at, self._started_s = time.time(), time.monotonic()
-        self._scope, self._receive, self._send = scope, receive, send
-        self._requests, self._energies, self._is_known = requests, energies, is_known
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._requests = requests
+        self._energies = energies
+        self._is_known = is_known
         self._keeps_request = is_known or _media_type(scope["headers"]) == _JSON
         self._request_body = b""
         self._usage = AnswerUsage()
@@ -145,7 +152,8 @@ class _Exchange:
         if is_last or not (
             self._energies and self._body is not None
         ):  # the header of a JSON answer waits for its end
-            held, self._held = self._held, []
+            held = self._held
+            self._held = []
             for one in held:
                 await self._send(one)
 
@@ -192,7 +200,8 @@ class _Exchange:
         elif self._body is not None and len(self._body) <= MAX_JSON_BYTES:
             self._body += piece
             if not self._is_known and len(self._body) > _MAX_OTHER_BYTES:
-                self._body, self._is_measured = None, False
+                self._body = None
+                self._is_measured = False
                 return False
         if message.get("more_body", False):
             return False

@@ -34,7 +34,9 @@ class EnergyCallback(Callback):
         labels: dict[str, object] | None = None,
         gpus: GpusOfRun = None,
     ) -> None:
-        self._workload, self._labels, self._gpus = workload, labels, gpus
+        self._workload = workload
+        self._labels = labels
+        self._gpus = gpus
         self.run: wattline.ActiveRun | None = None
         """Run of the last fit."""
         self._energy: TrainingEnergy | None = None
@@ -53,7 +55,8 @@ class EnergyCallback(Callback):
     ) -> None:
         if self.run is None or self._energy is None:
             return
-        steps, self._step = trainer.global_step - self._step, trainer.global_step
+        steps = trainer.global_step - self._step
+        self._step = trainer.global_step
         work: dict[str, float] = {"samples": _batch_size(batch)}
         self.run.work(**work | ({"steps": steps} if trainer.is_global_zero else {}))
         if trainer.is_global_zero:

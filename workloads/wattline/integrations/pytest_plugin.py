@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-MARKER, _FIXTURE = "energy_budget", "energy_run"
+MARKER = "energy_budget"
+_FIXTURE = "energy_run"
 _HELP = (
     "energy_budget(joules=None, joules_per_unit=None, gpus=None): largest energy of a test, "
     "see docs of Wattline"

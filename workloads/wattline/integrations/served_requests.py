@@ -60,7 +60,8 @@ class ServedRequests:
         self, name: str, retry_s: float = _RETRY_S, gpu_within_s: float = _GPU_WITHIN_S
     ) -> None:
         self._name = name
-        self._retry_s, self._gpu_within_s = retry_s, gpu_within_s
+        self._retry_s = retry_s
+        self._gpu_within_s = gpu_within_s
         self._lock = threading.Lock()
         self._early: collections.deque[Served] = collections.deque(maxlen=_MAX_EARLY)
         self._run: ActiveRun | None = None

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 from wattline.runs.run import ActiveRun
 
-ENERGY, ENERGY_PER_STEP = "energy_joules", "energy_joules_per_step"
-POWER, EMISSIONS = "power_watts", "emissions_grams"
+ENERGY = "energy_joules"
+ENERGY_PER_STEP = "energy_joules_per_step"
+POWER = "power_watts"
+EMISSIONS = "emissions_grams"
 _SHORTEST_S = 1.0
 """Time between two reads; sensors update the energy up to ten times a second."""
 
@@ -24,9 +26,12 @@ class TrainingEnergy:
     def __init__(
         self, run: ActiveRun, step: int, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._run, self._now = run, now
-        self._read_s, self._step = -_SHORTEST_S, step
-        self._joules, self._duration_s = 0.0, 0.0
+        self._run = run
+        self._now = now
+        self._read_s = -_SHORTEST_S
+        self._step = step
+        self._joules = 0.0
+        self._duration_s = 0.0
         self._values: dict[str, float] = {}
 
     def values(self, step: int) -> dict[str, float]:
@@ -63,4 +68,5 @@ class TrainingEnergy:
             self._duration_s = duration_s
         if grams is not None:
             self._values[EMISSIONS] = grams
-        self._joules, self._step = joules, step
+        self._joules = joules
+        self._step = step

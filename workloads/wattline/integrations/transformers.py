@@ -39,12 +39,17 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         labels: dict[str, object] | None = None,
         gpus: GpusOfRun = None,
     ) -> None:
-        self._workload, self._labels, self._gpus = workload, labels, gpus
+        self._workload = workload
+        self._labels = labels
+        self._gpus = gpus
         self.run: wattline.ActiveRun | None = None
         """Run of the last training."""
         self._energy: TrainingEnergy | None = None
-        self._phase, self._is_evaluating = epoch_phase(1), False
-        self._step, self._tokens, self._left_samples = 0, 0, 0
+        self._phase = epoch_phase(1)
+        self._is_evaluating = False
+        self._step = 0
+        self._tokens = 0
+        self._left_samples = 0
 
     def attach(self, trainer: Any) -> Self:
         """Add the callback to a Trainer, before its trackers."""
@@ -73,11 +78,13 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.run is None or self._energy is None:
             return
-        steps, self._step = state.global_step - self._step, state.global_step
+        steps = state.global_step - self._step
+        self._step = state.global_step
         work: dict[str, float] = {}  # the first unit is the primary one
         if tokens := _tokens(state):
             # the Trainer adds up the tokens of all processes
-            added, self._tokens = tokens - self._tokens, tokens
+            added = tokens - self._tokens
+            self._tokens = tokens
             work |= {"trained_tokens": added} if state.is_world_process_zero else {}
         elif self._left_samples:
             samples = min(
@@ -137,7 +144,8 @@ def _epoch_samples(args: Any, loader: Any, epoch: float) -> int:
     data = getattr(loader, "dataset", None)
     if not isinstance(data, Sized):
         return 0
-    batches, size = len(loader), int(args.train_batch_size)
+    batches = len(loader)
+    size = int(args.train_batch_size)
     samples = min(-(-len(data) // int(args.world_size)), batches * size)
     part = 0.0 if args.ignore_data_skip else (epoch + 1e-6) % 1.0
     return max(0, samples - round(part * batches) * size)

@@ -59,10 +59,8 @@ class AnswerUsage:
         elif (
             generated := _count(document, "eval_count")
         ) is not None:  # the prompt is missing if it was cached
-            self.prompt_tokens, self.generated_tokens = (
-                _count(document, "prompt_eval_count") or 0,
-                generated,
-            )
+            self.prompt_tokens = _count(document, "prompt_eval_count") or 0
+            self.generated_tokens = generated
         self.has_text = self.has_text or _has_text(document)
 
     def _read_batch(self, documents: list[object]) -> None:
@@ -71,7 +69,8 @@ class AnswerUsage:
         for answer, document in zip(answers, documents, strict=True):
             answer.read(document)
         if answers and all(answer.prompt_tokens is not None for answer in answers):
-            self.request_id, self.model = answers[0].request_id, answers[0].model
+            self.request_id = answers[0].request_id
+            self.model = answers[0].model
             self.prompt_tokens = sum(answer.prompt_tokens or 0 for answer in answers)
             self.cached_tokens = sum(answer.cached_tokens or 0 for answer in answers)
             self.generated_tokens = sum(answer.generated_tokens or 0 for answer in answers)
@@ -79,10 +78,8 @@ class AnswerUsage:
     def _read_usage(self, usage: object) -> None:
         if not isinstance(usage, dict):
             return
-        prompt, generated = (
-            _count(usage, "prompt_tokens"),
-            _count(usage, "completion_tokens", "output_tokens"),
-        )
+        prompt = _count(usage, "prompt_tokens")
+        generated = _count(usage, "completion_tokens", "output_tokens")
         if prompt is None and (computed := _count(usage, "input_tokens")) is not None:
             # Anthropic's API counts the tokens from and for the cache apart
             cached, written = (
@@ -112,8 +109,10 @@ class EventStream:
     def __init__(
         self, usage: AnswerUsage, *, is_lines: bool = False, is_known: bool = True
     ) -> None:
-        self._usage, self._begin = usage, b"{" if is_lines else b"data:"
-        self._rest, self._last = b"", b""
+        self._usage = usage
+        self._begin = b"{" if is_lines else b"data:"
+        self._rest = b""
+        self._last = b""
         self._left = None if is_known else _MAX_TEXTLESS
 
     def feed(self, piece: bytes) -> None:

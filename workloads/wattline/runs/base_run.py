@@ -26,7 +26,8 @@ from wattline.runs.end_report import EndReport
 QUIET = "WATTLINE_QUIET"
 """With the value 1, runs print no summary at their end."""
 _BEGIN_WITHIN_S = 5.0
-_PHASES_NOT_RECORDED, _REQUESTS_NOT_RECORDED = "phases_not_recorded", "requests_not_recorded"
+_PHASES_NOT_RECORDED = "phases_not_recorded"
+_REQUESTS_NOT_RECORDED = "requests_not_recorded"
 _Key = tuple[int, str, str]
 # One per process and run, however often the run is joined, since the totals of a contributor must
 # not decrease.
@@ -96,8 +97,13 @@ class BaseRun:
             outer.gpus if self._request.gpus is None and outer else self._request.gpus,
             self._request.known_run,
         )
-        self._started_by, self._is_open, self._ended, self._end = os.getpid(), True, None, None
-        self.run_id, self._ends, self._results = None, False, {}
+        self._started_by = os.getpid()
+        self._is_open = True
+        self._ended = None
+        self._end = None
+        self.run_id = None
+        self._ends = False
+        self._results = {}
         open_runs.add(self)
         try:
             begun = begin_or_choose(
@@ -119,12 +125,14 @@ class BaseRun:
     def _join(self, begun: BegunRun) -> None:
         """Register with the run. Raises ExporterError."""
         if begun.is_own:
-            self.run_id, self._ends = begun.run_id, True
+            self.run_id = begun.run_id
+            self._ends = True
         elif begun.is_of_rank:
             self._stack.enter_context(ranks.hold_presence(begun.run_id))
         if not begun.has_process:
             register_this_process(self._api, begun.run_id)
-        self.run_id, self.simulation = begun.run_id, self.simulation or begun.simulation
+        self.run_id = begun.run_id
+        self.simulation = self.simulation or begun.simulation
         contributor = self._contributor()
         if contributor is not None and self._unit is not None:
             contributor.declare(self._unit)

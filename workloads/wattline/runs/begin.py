@@ -135,7 +135,8 @@ def register_this_process(api: Api, run_id: str) -> None:
 
     Raises UnreachableError, and RejectedRequestError if there is no such run.
     """
-    group, rejections = os.environ.get(CGROUP), list[str]()
+    group = os.environ.get(CGROUP)
+    rejections = list[str]()
     RunMembership(api, run_id, group, RejectedRequestError, rejections.append).add(os.getpid())
     if rejections and not _is_known(api, run_id):
         cause = (

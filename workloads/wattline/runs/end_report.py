@@ -43,8 +43,11 @@ class EndReport:
         send_rest: Callable[[], Mapping[str, float]] = dict,
         take: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        self._api, self._run_id, self._outcome = api, run_id, outcome
-        self._send_rest, self._take = send_rest, take
+        self._api = api
+        self._run_id = run_id
+        self._outcome = outcome
+        self._send_rest = send_rest
+        self._take = take
         self._ended_at, self.pid = time.time(), os.getpid()
         self._posting = threading.Lock()
         self._missing = 0
@@ -99,7 +102,8 @@ class EndReport:
             "results": results,
             "ended_at": self._ended_at,
         }
-        api, path = self._api.persistent(_ENDS_WITHIN_S), f"/runs/{self._run_id}/end"
+        api = self._api.persistent(_ENDS_WITHIN_S)
+        path = f"/runs/{self._run_id}/end"
         try:
             answer = api.post(path, body)
         except RejectedRequestError as error:

@@ -53,7 +53,8 @@ def measured(function: Any, opening: Opening) -> Any:
                 follow = _iterated_async
             else:
                 return result
-            inner, rest = open_runs.enclosing(), opened.pop_all()
+            inner = open_runs.enclosing()
+            rest = opened.pop_all()
         open_runs.set_enclosing(outer)
         return follow(result, rest, inner)
 

@@ -99,7 +99,8 @@ class ActiveRun(BaseRun):
         self._require_start()
         if amounts:
             self.work(**amounts)
-        writer, latency = recorder.recorder_for(os.environ), numbers.finite_number(latency_s)
+        writer = recorder.recorder_for(os.environ)
+        latency = numbers.finite_number(latency_s)
         if latency is None or latency < 0:
             log_message_once(
                 "cannot record an iteration: its latency is no number of seconds; pass a finite "

@@ -125,7 +125,8 @@ class NvmlGpuSet:
         return self._names[uuid]
 
     def power(self, uuid: str) -> PowerLimitRange:
-        nvml, handle = self._nvml, self._handles[uuid]
+        nvml = self._nvml
+        handle = self._handles[uuid]
         with self._failing_with(f"cannot read the power limit of {self.name(uuid)}"):
             least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
             default_mw = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
@@ -142,7 +143,8 @@ class NvmlGpuSet:
 
     def sm_clocks(self, uuid: str) -> tuple[float, ...]:
         """Return the clocks that are supported at the highest memory clock."""
-        nvml, handle = self._nvml, self._handles[uuid]
+        nvml = self._nvml
+        handle = self._handles[uuid]
         with self._failing_with(f"cannot read the clocks of {self.name(uuid)}"):
             try:
                 memory_mhz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
@@ -161,7 +163,8 @@ class NvmlGpuSet:
             )
 
     def lock_sm_clock(self, uuid: str, hertz: float | None) -> None:
-        nvml, handle = self._nvml, self._handles[uuid]
+        nvml = self._nvml
+        handle = self._handles[uuid]
         with self._failing_with(f"cannot lock the clock of {self.name(uuid)}"):
             if hertz is None:
                 nvml.nvmlDeviceResetGpuLockedClocks(handle)

@@ -19,7 +19,8 @@ from wattline_workloads.runner.watchdog import Watchdog, WatchedParent
 
 ENDS_WITHIN_S = 20.0
 _READY_WITHIN_S = 30.0
-_ATTEMPTS, _RETRY_S = 5, 2.0
+_ATTEMPTS = 5
+_RETRY_S = 2.0
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 _BATCH_SYSTEMS = {
     "SLURM_JOB_ID": "Slurm",

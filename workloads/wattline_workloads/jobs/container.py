@@ -76,17 +76,13 @@ def parser() -> JobParser:
 
 def _add_container_options(options: JobParser) -> None:
     env = options.add_argument("--env", "-e", action="append", default=[], metavar="NAME[=VALUE]")
-    env.type, env.help = (
-        spec.check_variable,
-        "variable of the container, by default with its value here; may be repeated",
-    )
+    env.type = spec.check_variable
+    env.help = "variable of the container, by default with its value here; may be repeated"
     volume = options.add_argument(
         "--volume", "-v", action="append", default=[], metavar="SOURCE:TARGET[:ro]"
     )
-    volume.type, volume.help = (
-        spec.parse_volume,
-        "mounted folder, or volume of the engine; may be repeated",
-    )
+    volume.type = spec.parse_volume
+    volume.help = "mounted folder, or volume of the engine; may be repeated"
     shm = options.add_argument(
         "--shm-size", metavar="64g", help="size of /dev/shm; default: the engine's, usually 64m"
     )

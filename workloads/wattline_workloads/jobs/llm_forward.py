@@ -50,7 +50,8 @@ def _measure(run: wattline.ActiveRun, options: argparse.Namespace) -> None:
         options.batch_size, (options.seq_len,) * 2, loaded.vocabulary, options.seed
     )
     batch = decoding.pad_batch(rows, left=False)
-    ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
+    ids = batch.ids.to(loaded.device)
+    mask = batch.mask.to(loaded.device)
     loaded.module.eval()
 
     def once() -> float:
@@ -82,7 +83,8 @@ def _passes(
     run.phase("measure")
     tokens = options.batch_size * options.seq_len
     began_s = time.perf_counter()
-    sums, latencies_s = TokenRates(began_s), []
+    sums = TokenRates(began_s)
+    latencies_s = []
     for _ in measured_rounds(options.iterations, options.duration, world.any):
         latencies_s.append(once())
         values = sums.add(tokens, latencies_s[-1], time.perf_counter())

@@ -157,7 +157,8 @@ def _simulate(run: wattline.ActiveRun, options: argparse.Namespace, state: str) 
         raise ModelError(
             "on simulated GPUs prompts are synthetic; give --prompt-tokens instead of --prompts"
         )
-    texts, seeds = options.batch_size, itertools.count(options.seed)
+    texts = options.batch_size
+    seeds = itertools.count(options.seed)
 
     def generate() -> _GeneratedBatch:
         lengths = [
@@ -178,7 +179,8 @@ def _measure_batches(
     world: World,
 ) -> None:
     run.phase("measure")
-    sums, times = TokenRates(time.perf_counter()), TokenTimes()
+    sums = TokenRates(time.perf_counter())
+    times = TokenTimes()
     for _ in measured_rounds(options.iterations, options.duration, world.any):
         one = generate()
         times.add(one.steps)

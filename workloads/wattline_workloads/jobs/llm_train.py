@@ -175,7 +175,8 @@ def _trainer(
 
     def train(batch: TokenBatch) -> _Step:
         began_s = world.clock()
-        ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
+        ids = batch.ids.to(loaded.device)
+        mask = batch.mask.to(loaded.device)
         labels = ids.masked_fill(mask == 0, -100)  # padding is excluded from the loss
         loss = module(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
@@ -219,12 +220,10 @@ def _steps(
     world: World,
 ) -> None:
     run.phase("measure")
-    sums, latencies_s, losses, samples = (
-        TokenRates(time.perf_counter()),
-        list[float](),
-        list[float](),
-        0,
-    )
+    sums = TokenRates(time.perf_counter())
+    latencies_s = list[float]()
+    losses = list[float]()
+    samples = 0
     for _ in measured_rounds(count, options.duration, world.any):
         one = step()
         latencies_s.append(one.latency_s)

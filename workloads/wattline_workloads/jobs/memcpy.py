@@ -116,7 +116,8 @@ def _cuda(device: torch.device, direction: _Direction, size: int) -> KernelLaunc
             return torch.randint(256, (size,), dtype=torch.uint8, pin_memory=True)
         return torch.randint(256, (size,), dtype=torch.uint8, device=device)
 
-    source, target = buffer(direction.source), buffer(direction.target)
+    source = buffer(direction.source)
+    target = buffer(direction.target)
     return timed_kernels.torch_launcher(device, lambda: target.copy_(source, non_blocking=True))
 
 

@@ -26,7 +26,8 @@ from wattline_workloads.jobs.kernels import torch_device
 from wattline_workloads.jobs.vision import training
 from wattline_workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
-_IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
+_IMAGENET_IMAGES = 1_281_167
+_IMAGENET_CLASSES = 1000
 _DEPTHS = "3,4,6,3"
 _TRAINING_FLOP = 24.3e9  # forward and backward pass of a 224 × 224 image, from torch's FLOP counter
 _SIMULATED_UTILIZATION = 0.9
@@ -157,7 +158,8 @@ def _train(
     begin_s = now_s = time.perf_counter()
     while len(each_s) < steps and (steps < math.inf or now_s - begin_s < options.duration):
         values = step()
-        before_s, now_s = now_s, time.perf_counter()
+        before_s = now_s
+        now_s = time.perf_counter()
         each_s.append(now_s - before_s)
         run.iteration(now_s - before_s, values, images=options.batch_size, steps=1)
     run.phase("rest")

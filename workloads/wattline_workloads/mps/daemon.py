@@ -19,7 +19,8 @@ from pathlib import Path
 from wattline_workloads.runner.watchdog import WatchedParent
 
 PROGRAM = "nvidia-cuda-mps-control"
-PIPE_DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
+LOG_DIRECTORY = "CUDA_MPS_LOG_DIRECTORY"
 _MARK = "WATTLINE_MPS"
 """Variable of the daemon's environment, inherited by its servers, by which their processes are
 found.

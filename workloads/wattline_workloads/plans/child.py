@@ -77,7 +77,8 @@ class ChildRun:
     @property
     def outcome(self) -> Outcome:
         """Outcome of the run's end event, else derived from the exit code."""
-        code, end = self.exit_code, results.read_end_event(self.folder)
+        code = self.exit_code
+        end = results.read_end_event(self.folder)
         if end is not None:
             return end.outcome
         if code == 0:

@@ -90,7 +90,8 @@ class SweepCommand(JobCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
-        own, command = args[:at], args[at + 1 :]
+        own = args[:at]
+        command = args[at + 1 :]
         if command and not isinstance(
             self.make_parser(ctx).parse_args(list(own))[0].get("job"), str
         ):

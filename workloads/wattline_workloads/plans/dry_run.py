@@ -42,7 +42,8 @@ def check_caps_of_gpus(
         simulation = here.simulation
     except ExporterError:
         named = [step_gpus(step) for step in all_steps if cap_of(step) is not None]
-        uuids, simulation = list(dict.fromkeys(gpu for gpus in named for gpu in gpus or ())), None
+        uuids = list(dict.fromkeys(gpu for gpus in named for gpu in gpus or ()))
+        simulation = None
     except PlanError as error:
         raise typer.BadParameter(str(error)) from error
     try:

@@ -131,7 +131,8 @@ def parse_plan(content: bytes, path: str) -> PlanFile:
         if is_seeds:
             plan, notes = multitenant_format.convert_multitenant(document)
         else:
-            plan, notes = WorkloadPlan.model_validate(document), ()
+            plan = WorkloadPlan.model_validate(document)
+            notes = ()
         check_plan(plan)
         return PlanFile(plan, expand_steps(plan), content, notes)
     except ValidationError as error:

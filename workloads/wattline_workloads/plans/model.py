@@ -32,7 +32,8 @@ from wattline.contract.api import (
 )
 from wattline_workloads.jobs.base import JobOptionError, load_job, parse_seconds
 
-POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
+POWER_LIMIT = "power_limit_watts"
+SM_CLOCK = "sm_clock_hertz"
 CAPS = (POWER_LIMIT, SM_CLOCK)
 RESERVED_LABELS = frozenset(
     (

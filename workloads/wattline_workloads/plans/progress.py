@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-POWER, TEMPERATURE = "wattline_gpu_power_watts", "wattline_gpu_temperature_celsius"
+POWER = "wattline_gpu_power_watts"
+TEMPERATURE = "wattline_gpu_temperature_celsius"
 _READ_EVERY_S = 1.0
 _SHOWN_UNITS = 4
 
@@ -243,12 +244,14 @@ class LiveTable:
         if self._now is not None:
             ended = "done" if kind is None else "stopped"
             self._now = replace(self._now, activity=ended, left_s=None)
-        self._gpus, self._rates = self._readings.gpus(), {}
+        self._gpus = self._readings.gpus()
+        self._rates = {}
         self._live.__exit__(kind, error, traceback)
 
     def show(self, now: PlanStatus) -> None:
         """Update the status; a change is drawn at once, so that short states are visible."""
-        is_new, self._now = now != self._now, now
+        is_new = now != self._now
+        self._now = now
         self._read([])
         if is_new and self._live is not None:
             self._live.refresh()

@@ -50,7 +50,8 @@ def wait_for_cool_down(
         return (
             "no cool-down: the exporter has no temperature from before the plan; see exporter check"
         )
-    begin_s, waited_s = time.monotonic(), 0.0
+    begin_s = time.monotonic()
+    waited_s = 0.0
     while True:
         celsius = hottest()
         if celsius is None:

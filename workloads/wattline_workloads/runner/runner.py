@@ -31,7 +31,8 @@ from wattline_workloads.runner.run_folder import RunFolder
 from wattline_workloads.runner.signals import ForwardedSignals
 from wattline_workloads.runner.simulated_gpu import release_dead_processes
 
-NOT_EXECUTABLE, NOT_FOUND = 126, 127
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
 _BEGIN_ATTEMPTS = 3  # an exporter with --exit-when-idle may be stopping
 _END_WITHIN_S = 5.0  # time for a restart of the exporter
 _RETRY_S = 0.2

@@ -64,7 +64,8 @@ class ProcessIdentity:
         """Wait for the end of the process, or of the pipe if there is one; return the content of
         the pipe.
         """
-        content, pidfd = b"", self._open_pidfd()
+        content = b""
+        pidfd = self._open_pidfd()
         events = [descriptor for descriptor in (pipe, pidfd) if descriptor is not None]
         if pipe is not None:
             os.set_blocking(pipe, False)

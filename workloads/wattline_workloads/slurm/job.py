@@ -91,10 +91,8 @@ class PrologJob:
         """Id for sacct and sacctmgr: ARRAY_TASK in an array, since the job id of one task can
         select all tasks.
         """
-        array, task = (
-            self.environ.get("SLURM_ARRAY_JOB_ID", ""),
-            self.environ.get("SLURM_ARRAY_TASK_ID", ""),
-        )
+        array = self.environ.get("SLURM_ARRAY_JOB_ID", "")
+        task = self.environ.get("SLURM_ARRAY_TASK_ID", "")
         return f"{array}_{task}" if array.isdecimal() and task.isdecimal() else self.id
 
     def run_id(self, restarts: int) -> str:
@@ -166,7 +164,8 @@ def slurm_outcome(exit_code: str, reason: str = "") -> Outcome:
         return "interrupted"
     if not match:
         return "unknown"
-    code, signal = int(match[1]), int(match[2])
+    code = int(match[1])
+    signal = int(match[2])
     if _SIGTERM in (signal, code - SIGNALLED):
         return "interrupted"
     return "failed" if code or signal else "ok"

@@ -336,10 +336,8 @@ def wait_for_scrape(
     """Wait until `look` is complete, or until a scrape from after the call, if `look` then still
     has none.
     """
-    after_call_s, until_s = (
-        max(wait.now_s, wait.first.newest_s + 0.5),
-        wait.now_s + wait.wait_s + SETTLE_S,
-    )
+    after_call_s = max(wait.now_s, wait.first.newest_s + 0.5)
+    until_s = wait.now_s + wait.wait_s + SETTLE_S
     while clock.now() < until_s:
         clock.sleep(min(1.0, wait.first.interval_s / 2))
         latest = scrape_timing(source, clock.now(), wait.instances)

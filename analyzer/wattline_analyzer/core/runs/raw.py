@@ -36,7 +36,8 @@ def fetch_whole_run(
     if not scrapes:
         now_s = within[1] - AHEAD_S
         raise run_not_found(source, run_id, now_s - within[0], now_s)
-    start_s, last_s = min(row.value for row in scrapes), max(row.t for row in scrapes)
+    start_s = min(row.value for row in scrapes)
+    last_s = max(row.t for row in scrapes)
     ends_s: dict[str, float] = {}
     first_s = min(start_s, *(row.t for row in scrapes))
     for part in source.parts(_OF_RUNS, {"run_id": run_id}, first_s, last_s):

@@ -66,10 +66,8 @@ class _KeptSamples:
         return self.t[left:], self.value[left:]
 
     def between(self, begin_ms: int, end_ms: int) -> _Columns:
-        left, right = (
-            self.t.searchsorted(begin_ms / 1_000),
-            self.t.searchsorted(end_ms / 1_000, side="right"),
-        )
+        left = self.t.searchsorted(begin_ms / 1_000)
+        right = self.t.searchsorted(end_ms / 1_000, side="right")
         return self.t[left:right], self.value[left:right]
 
 
@@ -120,9 +118,12 @@ class HistorySource:
         self, metrics: Sequence[Metric], matchers: Mapping[str, Text], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
         """Yield samples in time order; the length of a part adapts to the number of samples."""
-        names, equal = [metric.name for metric in metrics], _equal(matchers)
-        chunk_s, (position_s, last_s) = FIRST_CHUNK_S, self._limits_s(start_s, end_s)
-        start_s, end_s = position_s, last_s
+        names = [metric.name for metric in metrics]
+        equal = _equal(matchers)
+        chunk_s = FIRST_CHUNK_S
+        position_s, last_s = self._limits_s(start_s, end_s)
+        start_s = position_s
+        end_s = last_s
         try:
             while position_s < end_s:
                 self._progress(
@@ -150,7 +151,9 @@ class HistorySource:
         position_s, last_s = self._limits_s(start_s, end_s)
         span_s = position_s, min(position_s + FIRST_CHUNK_S, last_s)
         if self._noted_span_s != span_s or self._read is not None:
-            self._noted_span_s, self._noted, self._read = span_s, [], None
+            self._noted_span_s = span_s
+            self._noted = []
+            self._read = None
         self._noted.append(([metric.name for metric in metrics], _equal(matchers)))
 
     @property
@@ -253,7 +256,8 @@ class HistorySource:
                 t, value = columns.get(known, _NOTHING)
                 if from_ms > begin_ms:
                     earlier = self._kept[known].since(begin_ms)
-                    t, value = np.concatenate([earlier[0], t]), np.concatenate([earlier[1], value])
+                    t = np.concatenate([earlier[0], t])
+                    value = np.concatenate([earlier[1], value])
                 self._kept[known] = _KeptSamples(begin_ms, end_ms, t, value)
         found = {known: self._kept[known].between(begin_ms, end_ms) for known in wanted}
         return {known: columns for known, columns in found.items() if len(columns[0])}
@@ -289,14 +293,18 @@ def _columns(
         (begin_ms, end_ms, json.dumps(list(series))),
     )
     table = np.fromiter(chain.from_iterable(rows), dtype=np.float64).reshape(-1, 3)
-    of_series, t, value = table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
+    of_series = table[:, 0].astype(np.int64)
+    t = table[:, 1]
+    value = table[:, 2]
     if compact:
         steady = _steady_columns(list(steady_spans(connection, begin_ms, end_ms, series)))
         of_series, t, value = (
             np.concatenate(both) for both in zip((of_series, t, value), steady, strict=True)
         )
     order = np.lexsort((value, t, of_series))
-    of_series, t, value = of_series[order], t[order] / 1_000, value[order]
+    of_series = of_series[order]
+    t = t[order] / 1_000
+    value = value[order]
     borders = [*np.flatnonzero(np.diff(of_series, prepend=-1)), len(of_series)]
     return {int(of_series[a]): (t[a:b], value[a:b]) for a, b in pairwise(borders)}
 

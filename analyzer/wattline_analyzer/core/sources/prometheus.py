@@ -105,8 +105,10 @@ class PrometheusSource:
 
         While results are small, the next chunks are requested at the same time.
         """
-        what, selector = metric_names(metrics), selector_text(metrics, matchers)
-        chunk_s, position_s = FIRST_CHUNK_S, _before(start_s)
+        what = metric_names(metrics)
+        selector = selector_text(metrics, matchers)
+        chunk_s = FIRST_CHUNK_S
+        position_s = _before(start_s)
         ahead: set[_Range] = set()
         try:
             while position_s < end_s:
@@ -206,7 +208,8 @@ class PrometheusSource:
         try:
             around, series = parse_matrix(response.content)
         except NotJsonError:
-            around, series = {}, []
+            around = {}
+            series = []
         if not isinstance(around, dict):
             around = {}
         reason = str(around.get("error") or around.get("detail") or "")
@@ -269,7 +272,8 @@ def _next_ranges(
             return
         until_s = min(position_s + chunk_s, end_s)
         yield selector, position_s, until_s
-        position_s, chunk_s = until_s, min(chunk_s * _GROWTH, LONGEST_CHUNK_S)
+        position_s = until_s
+        chunk_s = min(chunk_s * _GROWTH, LONGEST_CHUNK_S)
 
 
 def selector_text(metrics: Sequence[Metric], matchers: Mapping[str, Text]) -> str:

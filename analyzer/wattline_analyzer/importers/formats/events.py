@@ -233,7 +233,8 @@ def read_tenant_events(path: Path, options: ReadOptions) -> FileContent:
         found[kind] = record
 
     take_lines(content, take)
-    start, end = found.get("run_start", {}), found.get("run_end", {})
+    start = found.get("run_start", {})
+    end = found.get("run_end", {})
     if not isinstance(start.get("timestamp"), int | float) or not isinstance(
         end.get("timestamp"), int | float
     ):
@@ -246,7 +247,8 @@ def read_tenant_events(path: Path, options: ReadOptions) -> FileContent:
 
 
 def _tenant_run(path: Path, start: dict[str, Any], end: dict[str, Any], iterations: int) -> FileRun:
-    experiment, tenant = path.parent.parent.name, path.parent.name
+    experiment = path.parent.parent.name
+    tenant = path.parent.name
     numbers = finite_numbers(end)
     results = {
         f"latency_seconds_{kind}": numbers[f"{name}_ms"] / 1_000

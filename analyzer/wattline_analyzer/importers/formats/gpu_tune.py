@@ -79,7 +79,8 @@ def is_gpu_tune(head: FileHead) -> bool:
 
 def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content, units = FileContent(path, GPU_TUNE_FORMAT, options), read_columns(path)
+    content = FileContent(path, GPU_TUNE_FORMAT, options)
+    units = read_columns(path)
     power = next((name for name in (_ALL_POWER, "power_draw") if name in units), None)
     if power is None or not units.keys() >= _COLUMNS:
         raise UnreadableError(
@@ -94,10 +95,12 @@ def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     of_power = GaugeColumns(content, {power: Gauge(m.GPU_POWER, {}, quantity)}, units)
     of_gpu_0 = GaugeColumns(content, _GAUGES, units)
     commas = Commas(content)
-    usual_s, runs = _usual_spacing_s(content), list[_Batches]()
+    usual_s = _usual_spacing_s(content)
+    runs = list[_Batches]()
 
     def take(cells: Cells) -> None:
-        t_s, power_w = content.times.parse(cells["timestamp"]), of_power.parse(cells)
+        t_s = content.times.parse(cells["timestamp"])
+        power_w = of_power.parse(cells)
         if not power_w:
             raise ValueError(f"no {power}")
         values = of_gpu_0.parse(cells)
@@ -129,10 +132,8 @@ def _number(text: str, quantity: Quantity) -> float | None:
 
 def _usual_spacing_s(content: FileContent) -> float:
     """Return the median time between two rows; 0 if it is unknown."""
-    scan, times = (
-        FileContent(content.path, content.form, content.options),
-        StoredSamples(content.options.spool),
-    )
+    scan = FileContent(content.path, content.form, content.options)
+    times = StoredSamples(content.options.spool)
     take_rows(scan, lambda cells: times.add(scan.times.parse(cells["timestamp"]), 0.0))
 
     def rises() -> Iterator[FloatArray]:
@@ -155,7 +156,9 @@ def _is_another(before: _Batch, batch: _Batch, usual_s: float) -> bool:
 
 
 def _run(path: Path, run: _Batches, gpu: str) -> FileRun:
-    last, cap_w, tokens = run.last, run.first.cap_w, _tokens(run)
+    last = run.last
+    cap_w = run.first.cap_w
+    tokens = _tokens(run)
     results = {"tokens_per_second": last.tokens_per_s, "loss": last.loss}
     workload = "training" if "training" in path.name or last.loss is not None else "inference"
     return FileRun(
@@ -178,7 +181,9 @@ def _tokens(run: _Batches) -> float | None:
     which follows from batches of equal size. A file of Wattline has no rate in its first row, which
     is the start.
     """
-    first, last, elapsed_s = run.first, run.last, run.last.t_s - run.first.t_s
+    first = run.first
+    last = run.last
+    elapsed_s = run.last.t_s - run.first.t_s
     if last.tokens_per_s is None or last.tokens_per_s <= 0 or elapsed_s <= 0:
         return None
     if first.tokens_per_s is None:

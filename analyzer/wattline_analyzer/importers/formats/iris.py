@@ -53,7 +53,8 @@ def is_iris(head: FileHead) -> bool:
 
 def read_iris(path: Path, options: ReadOptions) -> FileContent:
     """Read timeseries.csv, and metrics.yml if it exists. Raises UnreadableError."""
-    content, units = FileContent(path, IRIS_FORMAT, options), read_columns(path)
+    content = FileContent(path, IRIS_FORMAT, options)
+    units = read_columns(path)
     if not units.keys() >= _COLUMNS:
         raise UnreadableError(
             f"cannot import {path}: no columns timestamp, gpu_index and power in line 1"
@@ -91,7 +92,8 @@ def read_iris_totals(path: Path, options: ReadOptions) -> FileContent:
 
     Raises UnreadableError.
     """
-    content, metrics = FileContent(path, IRIS_FORMAT, options), read_yaml_object(path)
+    content = FileContent(path, IRIS_FORMAT, options)
+    metrics = read_yaml_object(path)
     numbers = finite_numbers(metrics)
     try:
         start_s = _start_s(metrics, options)
@@ -145,7 +147,8 @@ def _run(
     if began_s is not None and "elapsed_time" in numbers:
         start_s = min(began_s, start_s)
         end_s = max(start_s + numbers["elapsed_time"], end_s)
-    results, caveats = _results(numbers), ("nominal_time",) if "total_energy" in numbers else ()
+    results = _results(numbers)
+    caveats = ("nominal_time",) if "total_energy" in numbers else ()
     name = str(metrics.get("name", ""))
     for where, power in [
         (dict(labels), one)

@@ -171,10 +171,8 @@ def _energies(document: dict[str, Any], content: FileContent) -> tuple[FileEnerg
     found: dict[str, FileEnergy] = {}
     missing: list[str] = []
     for endpoint, name, gpu in gpus:
-        index, energy_j = (
-            f"{endpoint}/{name}" if names[name] > 1 else name,
-            _counter_increase_j(gpu),
-        )
+        index = f"{endpoint}/{name}" if names[name] > 1 else name
+        energy_j = _counter_increase_j(gpu)
         device = str(gpu.get("gpu_uuid") or index)
         if device in found:
             content.notes.append(
@@ -222,7 +220,8 @@ def _counter_increase_j(gpu: dict[str, Any]) -> float | None:
 
 
 def _joules(block: dict[str, Any]) -> float | None:
-    factor, value = _JOULES.get(str(block.get("unit"))), finite_numbers(block).get("avg")
+    factor = _JOULES.get(str(block.get("unit")))
+    value = finite_numbers(block).get("avg")
     return value * factor if factor is not None and value is not None else None
 
 
@@ -232,7 +231,8 @@ def is_ml_energy(head: FileHead) -> bool:
 
 def read_ml_energy(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    document, times_path = read_json_object(path), path.with_name(TIMES_FILE)
+    document = read_json_object(path)
+    times_path = path.with_name(TIMES_FILE)
     numbers = finite_numbers(document)
     if not numbers.keys() >= _STEADY_STATE:
         raise UnreadableError(
@@ -245,10 +245,8 @@ def read_ml_energy(path: Path, options: ReadOptions) -> FileContent:
             f"cannot import {path}: its time is unknown; put {TIMES_FILE} with "
             "steady_state_start_time in its folder"
         )
-    energy_j, per_token_j = (
-        numbers["steady_state_energy"],
-        numbers.get("steady_state_energy_per_token", 0.0),
-    )
+    energy_j = numbers["steady_state_energy"]
+    per_token_j = numbers.get("steady_state_energy_per_token", 0.0)
     content = FileContent(path, ML_ENERGY_FORMAT, options)
     content.runs.append(
         FileRun(
@@ -295,10 +293,8 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> FileContent:
 def _vllm_run(document: dict[str, Any], content: FileContent) -> FileRun:
     """Return the run; its file is written right after its end. Raises KeyError and ValueError."""
     numbers = finite_numbers(document)
-    end_s, duration_s = (
-        parse_compact_date(str(document["date"]), content.options.zone),
-        numbers["duration"],
-    )
+    end_s = parse_compact_date(str(document["date"]), content.options.zone)
+    duration_s = numbers["duration"]
     if failed := numbers.get("failed"):
         content.notes.append(
             f"{content.path}: failed requests of {document['date']}: {failed:.0f}; they are not in "

@@ -149,14 +149,16 @@ def _order_in_query(content: FileContent) -> Callable[[float], str] | None:
     content.notes.append(
         f"{content.path} has no index: each time has {count} lines, one for each GPU in order"
     )
-    latest_s, position = float("nan"), count - 1
+    latest_s = float("nan")
+    position = count - 1
 
     def position_of(t_s: float) -> str:
         nonlocal latest_s, position
         is_same = abs(t_s - latest_s) <= same_s
         if is_same != (position < count - 1):
             raise _unnamed_gpus(content.path, *sorted((position + 1 + is_same, count)))
-        latest_s, position = t_s, position + 1 if is_same else 0
+        latest_s = t_s
+        position = position + 1 if is_same else 0
         return str(position)
 
     return position_of

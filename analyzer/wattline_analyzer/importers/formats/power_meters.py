@@ -65,14 +65,17 @@ def is_wall_meter(head: FileHead) -> bool:
 
 def read_wall_meter(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content, units = FileContent(path, WALL_METER_FORMAT, options), read_columns(path)
-    time, power = _column(units, _TIMES), _column(units, _POWERS)
+    content = FileContent(path, WALL_METER_FORMAT, options)
+    units = read_columns(path)
+    time = _column(units, _TIMES)
+    power = _column(units, _POWERS)
     if not time or not power:
         raise UnreadableError(
             f"cannot import {path}: no columns time and watts in line 1; rename its columns"
         )
     commas = Commas(content)
-    unit, where = units[power] or _POWERS[power], {"chip": CHIP, "sensor": path.stem}
+    unit = units[power] or _POWERS[power]
+    where = {"chip": CHIP, "sensor": path.stem}
 
     def take(cells: Cells) -> None:
         power_w = NODE_POWER_W.parse(commas.without(cells, power), unit)
@@ -124,8 +127,10 @@ def read_aipowermeter(path: Path, options: ReadOptions) -> FileContent:
 
 def _take(content: FileContent, record: dict[str, Any]) -> float:
     """Add the powers of a record and return its time."""
-    t_s, metrics = content.times.parse(record["date"]), record["metrics"]
-    cpu, gpu = metrics.get("cpu") or {}, metrics.get("gpu") or {}
+    t_s = content.times.parse(record["date"])
+    metrics = record["metrics"]
+    cpu = metrics.get("cpu") or {}
+    gpu = metrics.get("gpu") or {}
     powers_w = {
         zone: value
         for name, zone in _CPU.items()

@@ -33,7 +33,8 @@ _RANGING = "_ranging"
 """End of the mark of the first of two measurements, which only finds the ranges of the analyzer."""
 _MOMENT = re.compile(r"(\d\d)-(\d\d)-(\d{4}) (\d\d:\d\d:\d\d\.\d+)")
 _PROBLEM = re.compile(r"\b(?:WARNING|ERROR):\s*(.*)")
-_CLOSE_RATIO, _CLOSE_W = 0.05, 1.0
+_CLOSE_RATIO = 0.05
+_CLOSE_W = 1.0
 """Greatest difference between watts and the product or sum that they must be."""
 _UNKNOWN = "-1"
 

@@ -26,9 +26,12 @@ from wattline_analyzer.report.compatible.tool_format import ToolFormat
 
 ML_ENERGY_TOOL = "ml-energy"
 INFERENCE_X_TOOL = "inferencex"
-_REQUESTS, _PROMPT, _GENERATED = "requests", "prompt_tokens", "generated_tokens"
+_REQUESTS = "requests"
+_PROMPT = "prompt_tokens"
+_GENERATED = "generated_tokens"
 _POWER_SCHEMA = 2
-_DIGITS_OF_TOTALS, _DIGITS_PER_UNIT = 3, 6
+_DIGITS_OF_TOTALS = 3
+_DIGITS_PER_UNIT = 6
 """Decimals of watts and joules, and of joules per query or token, as InferenceX writes them."""
 
 

@@ -151,7 +151,8 @@ def _averages(gpus: list[dict[str, FloatArray]]) -> dict[str, float | None]:
 
 def _formatted(document: dict[str, Any]) -> str:
     """Return the three titled tables of formatted_metrics.txt."""
-    limit, memory = document["max_power_limit"], document["total_mem"]
+    limit = document["max_power_limit"]
+    memory = document["total_mem"]
     of_limit = "" if limit is None else f" (Power Limit: {limit:.0f})"
     of_memory = "" if memory is None else f" (Total Memory: {memory})"
     tables = {

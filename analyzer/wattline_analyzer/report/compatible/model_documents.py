@@ -92,7 +92,8 @@ def cyclonedx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     """Return a CycloneDX 1.6 document of the model, with its energy in kWh and emissions in t;
     empty without energy.
     """
-    energy, grams = report.energies.whole or report.headline, _grams(report)
+    energy = report.energies.whole or report.headline
+    grams = _grams(report)
     if energy is None:
         return {}
     consumption: dict[str, Any] = {
@@ -127,7 +128,8 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
     """Return an SPDX 3.0.1 document of the model with its energy in kWh; empty without energy, or
     for other work.
     """
-    energy, activity = report.energies.whole or report.headline, _activity(report)
+    energy = report.energies.whole or report.headline
+    activity = _activity(report)
     if energy is None or activity not in _SPDX_STAGES:
         return {}
     description = {
@@ -136,7 +138,8 @@ def spdx_files(report: Report, _: SampleTable) -> dict[str, bytes]:
         "ai_energyUnit": "kilowattHour",
     }
     created = datetime.fromtimestamp(report.ended_at_s or report.started_at_s, UTC)
-    base, creation = f"urn:wattline:{report.run_id}", "_:creation"
+    base = f"urn:wattline:{report.run_id}"
+    creation = "_:creation"
     graph: list[dict[str, Any]] = [
         {
             "type": "CreationInfo",
@@ -174,10 +177,8 @@ def documentation_form_files(report: Report, _: SampleTable) -> dict[str, bytes]
     energy = report.energies.whole or report.headline
     if energy is None or _activity(report) not in ("training", "fine-tuning"):
         return {}
-    started, names = (
-        datetime.fromtimestamp(report.started_at_s, UTC),
-        ", ".join(_COMPONENTS[one] for one in _parts(report)),
-    )
+    started = datetime.fromtimestamp(report.started_at_s, UTC)
+    names = ", ".join(_COMPONENTS[one] for one in _parts(report))
     text = f"""# Model Documentation Form: energy consumption
 
 Amount of energy used for training: {_megawatt_hours(energy.number)} MWh

@@ -43,7 +43,8 @@ _LEVEL = 4
 def html_page(report: Report, recorded: RecordedRun, sensors: SampleTable, plot_png: bytes) -> str:
     """Return the page. `sensors` is the table of `wattline_analyzer.core.runs.samples`."""
     charts = report_charts(report, recorded, sensors)
-    script, library = _template_file("report.js"), plotly_script()
+    script = _template_file("report.js")
+    library = plotly_script()
     return page_template("report.html.j2").render(
         report=report,
         figures=figures,

@@ -165,7 +165,8 @@ def _table(devices: Sequence[ReportDevice], largest_j: float | None = None) -> T
 
 def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
     methods = ", ".join(device.methods)
-    idle, shared = device.idle_power_w, "shared" if device.component == "gpu" else "whole node"
+    idle = device.idle_power_w
+    shared = "shared" if device.component == "gpu" else "whole node"
     energy = energy_cell(device.energy, largest_j, estimated=device.estimated)
     return [
         *(

@@ -229,7 +229,8 @@ def budget_record(report: Report) -> dict[str, Any]:
 
 
 def _record(one: UncertaintyBudget) -> dict[str, float | None]:
-    gaps_j, sensor_j = one.gaps_j or (None, None), one.sensor_j or (None, None)
+    gaps_j = one.gaps_j or (None, None)
+    sensor_j = one.sensor_j or (None, None)
     return {
         "edges_uncertainty_joules": one.edges_j,
         "sampling_uncertainty_joules": one.sampling_j,

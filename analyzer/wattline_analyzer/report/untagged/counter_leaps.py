@@ -48,8 +48,10 @@ def repair_counter(
     """
     most_w = max(2 * highest_w, _MOST_W)
     kept = _consistent(counter, most_w, age_s)
-    t, value_j = counter.t[kept], counter.value[kept]
-    steps_j, spans_s = np.diff(value_j), np.diff(t)
+    t = counter.t[kept]
+    value_j = counter.value[kept]
+    steps_j = np.diff(value_j)
+    spans_s = np.diff(t)
     leaps = np.flatnonzero(steps_j > most_w * (spans_s + age_s))
     usual_j = [_power_energy(power, float(t[at]), float(t[at + 1]), highest_w) for at in leaps]
     removed_j = np.zeros(len(t))
@@ -95,7 +97,8 @@ def repair_meter(meter: Meter, start_s: float, end_s: float) -> tuple[Meter, lis
     """Return the meter with a repaired counter, findings, and the energy in the range that is in
     doubt.
     """
-    counter, limit = meter.counter, meter.samples(m.GPU_POWER_LIMIT)
+    counter = meter.counter
+    limit = meter.samples(m.GPU_POWER_LIMIT)
     possible = power_range(meter.power, float(limit.value.max()) if len(limit) else None)
     if meter.component != "gpu" or len(counter) < 2 or possible is None or possible.high_w <= 0:
         return meter, [], 0.0
@@ -134,7 +137,8 @@ def _excess_energy(counter: Samples, power: Samples, highest_w: float, age_s: fl
     """Return the energy of rises above `highest_w`, which are too small for a leap, minus the
     integral of the power.
     """
-    steps_j, spans_s = np.diff(counter.value), np.diff(counter.t)
+    steps_j = np.diff(counter.value)
+    spans_s = np.diff(counter.t)
     fast = np.flatnonzero(steps_j > highest_w * (spans_s + age_s))
     usual_j = [
         _power_energy(power, float(counter.t[at]), float(counter.t[at + 1]), highest_w)

@@ -77,7 +77,8 @@ def _wrap_findings(
             "corrected"
         )
         found.append(Finding("note", "rapl_wrap", meter.name, text))
-    spans_s, steps_j = np.diff(unwrapped.series.t), np.diff(unwrapped.series.value)
+    spans_s = np.diff(unwrapped.series.t)
+    steps_j = np.diff(unwrapped.series.value)
     rising = steps_j > 0
     highest_w = float((steps_j[rising] / spans_s[rising]).max()) if rising.any() else 0.0
     between = (unwrapped.series.t[1:] > start_s) & (unwrapped.series.t[:-1] < end_s)

@@ -86,7 +86,8 @@ def check_against_power(
         or (power.covered_ratio or 0.0) <= SAMPLED_RATIO
     ):
         return energy, None
-    counted_j, integral_j = energy.energy.energy_j, power.energy_j
+    counted_j = energy.energy.energy_j
+    integral_j = power.energy_j
     difference_j = abs(counted_j - integral_j)
     by_chance_j = 2 * power.max_w * math.sqrt((end_s - start_s) * power.spacing_s)
     if difference_j <= max(_FAR * max(counted_j, integral_j), by_chance_j):
@@ -178,7 +179,8 @@ def _range_by_rate(counter: Samples) -> PowerRange | None:
     """Return 0 to 1.5 times the highest mean power between two samples, if power and limit are
     unknown.
     """
-    steps_j, spans_s = np.diff(counter.value), np.diff(counter.t)
+    steps_j = np.diff(counter.value)
+    spans_s = np.diff(counter.t)
     rates_w = (steps_j / spans_s)[steps_j >= 0]
     return PowerRange(0.0, _HEADROOM * float(rates_w.max())) if len(rates_w) else None
 

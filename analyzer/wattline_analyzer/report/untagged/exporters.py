@@ -175,7 +175,8 @@ def _matches_node(request: RangeRequest, exporter: ExporterInstance) -> bool:
     """Match the whole node name, its first part, or the scraped address with or without the
     port.
     """
-    node, instance = exporter.node, exporter.instance
+    node = exporter.node
+    instance = exporter.instance
     names = {node, node.partition(".")[0], instance, instance_host(instance)}
     return request.node is None or any(re.fullmatch(request.node, name) for name in names)
 

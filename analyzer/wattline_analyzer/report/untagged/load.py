@@ -143,10 +143,8 @@ def _meters_of(
 ) -> list[Meter]:
     schema = BY_NAME[exporter.schema]
     where = {**request.matching, **_instance(exporter.instance)}
-    span, window = (
-        (request.start_s - MARGIN_S, request.end_s + MARGIN_S),
-        (request.start_s, request.end_s),
-    )
+    span = (request.start_s - MARGIN_S, request.end_s + MARGIN_S)
+    window = (request.start_s, request.end_s)
     return build_meters(
         schema, fetch_range_series(source, schema.metrics, where, span, window), window
     )
@@ -203,7 +201,8 @@ def _states(
     """Fetch the states of Wattline exporters: energy methods, suspect energies, carbon
     intensity.
     """
-    start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
+    start_s = request.start_s - MARGIN_S
+    end_s = request.end_s + MARGIN_S
     return [
         source.fetch(
             (*_STATES, *_CARBON), {**request.matching, **_instance(instance)}, start_s, end_s
@@ -218,7 +217,8 @@ def _other_runs(
     """Return the runs around the range, during which a GPU was not idle, and the finding of runs
     within it.
     """
-    start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
+    start_s = request.start_s - MARGIN_S
+    end_s = request.end_s + MARGIN_S
     facts = [
         replace(fact, instance=node)
         for instance, node in own

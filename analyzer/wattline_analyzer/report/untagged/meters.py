@@ -18,7 +18,8 @@ from wattline_analyzer.report.untagged.schemas import NODE_LABELS, Foreign, Sche
 
 _REPEATS = 1.5
 """Number of scrapes per change from which on a counter's values are assumed to be cached."""
-_COUNTERS, _POWERS = (m.GPU_ENERGY.name, m.CPU_ENERGY.name), (m.GPU_POWER.name, m.CPU_POWER.name)
+_COUNTERS = (m.GPU_ENERGY.name, m.CPU_ENERGY.name)
+_POWERS = (m.GPU_POWER.name, m.CPU_POWER.name)
 
 SeriesByKey = Mapping[tuple[str, tuple[tuple[str, str], ...]], Samples]
 
@@ -85,7 +86,8 @@ def _is_read_again(name: str, series: Samples) -> bool:
 def _period_s(series: Samples, window: tuple[float, float]) -> float | None:
     """Return the median time between changes, None if there are too few."""
     whole = near_edges(series.t, window) if series.exact else np.ones(len(series), dtype=bool)
-    times, values = series.t[whole], series.value[whole]
+    times = series.t[whole]
+    values = series.value[whole]
     at_s = times[1:][np.diff(values) != 0]
     return sample_median(np.diff(at_s)) if len(at_s) > 2 else None
 
@@ -217,7 +219,8 @@ def _gather(
     samples: Samples,
 ) -> None:
     instance = labels.get("instance", "")
-    foreign, node = schema.series[place], node_name(schema, labels, instance)
+    foreign = schema.series[place]
+    node = node_name(schema, labels, instance)
     is_gpu = foreign.metric not in (m.CPU_ENERGY, m.CPU_POWER)
     key = _gpu_key(schema, labels, node) if is_gpu else _cpu_key(schema, labels, foreign)
     if key is None:
@@ -255,10 +258,8 @@ def _scaled(samples: Samples, scale: float) -> Samples:
     if scale == 1:
         return samples
     if samples.exact:
-        integral, jumps_squared = (
-            samples.exact.integral * scale,
-            samples.exact.jumps_squared * scale**2,
-        )
+        integral = samples.exact.integral * scale
+        jumps_squared = samples.exact.jumps_squared * scale**2
         exact = replace(samples.exact, integral=integral, jumps_squared=jumps_squared)
     else:
         exact = None

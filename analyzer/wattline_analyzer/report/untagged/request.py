@@ -45,7 +45,8 @@ class RangeRequest:
     @property
     def run_id(self) -> str:
         """Name of the range, by start and end rounded down to seconds."""
-        start_s, end_s = math.floor(self.start_s), math.floor(self.end_s)
+        start_s = math.floor(self.start_s)
+        end_s = math.floor(self.end_s)
         return f"range-{datetime.fromtimestamp(start_s, UTC):%Y%m%dT%H%M%SZ}-{end_s - start_s}s"
 
     @property

@@ -73,9 +73,13 @@ def _own(name: str, kind: Literal["gauge", "counter", "histogram"]) -> Metric:
 _POWERS = (m.GPU_POWER, m.GPU_ENERGY, m.CPU_ENERGY, m.CPU_POWER)
 NODE_LABELS = ("node", "nodename", "kubernetes_node")
 """Common labels of scrape configurations for the node."""
-_ENFORCED, _BUSY, _SENSOR = {"kind": "enforced"}, {"engine": "gpu"}, {"sensor": "gpu"}
-_SM, _MEMORY = {"domain": "sm"}, {"domain": "memory"}
-_PACKAGE, _DRAM = {"zone": "package"}, {"zone": "dram"}
+_ENFORCED = {"kind": "enforced"}
+_BUSY = {"engine": "gpu"}
+_SENSOR = {"sensor": "gpu"}
+_SM = {"domain": "sm"}
+_MEMORY = {"domain": "memory"}
+_PACKAGE = {"zone": "package"}
+_DRAM = {"zone": "dram"}
 _MIB = 1_048_576.0
 
 WATTLINE = Schema(

@@ -20,7 +20,9 @@ from wattline_analyzer.core.samples import Samples, clean
 from wattline_analyzer.core.sources.base import FetchError, SampleSource
 from wattline_analyzer.report.untagged.request import RangeRequest
 
-GENERATED, PROMPT, REQUESTS = "generated_tokens", "prompt_tokens", "requests"
+GENERATED = "generated_tokens"
+PROMPT = "prompt_tokens"
+REQUESTS = "requests"
 PERCENTILES = (50, 90, 95, 99)
 Names = tuple[str, ...]
 MARGIN_S = 300.0

@@ -21,7 +21,8 @@ def time_order(t_s: FloatArray) -> IntArray:
     """Return the order of N times: a radix sort by 65,536 parts of their range, then one within
     these parts.
     """
-    first_s, last_s = t_s.min(), t_s.max()
+    first_s = t_s.min()
+    last_s = t_s.max()
     parts = ((t_s - first_s) * (65_535 / max(last_s - first_s, 1e-9))).astype(np.uint16)
     roughly = np.argsort(parts, kind="stable")
     order: IntArray = roughly[np.argsort(t_s[roughly], kind="stable")]

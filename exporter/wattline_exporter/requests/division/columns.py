@@ -209,11 +209,14 @@ class HeldRows:
     def append(self, new: int) -> np.ndarray:
         """Return a number of new rows to be set."""
         if self._end + new > self._array.shape[-1]:
-            count, moved = len(self), self._array
+            count = len(self)
+            moved = self._array
             if count + new > _MOST_FULL * moved.shape[-1]:
                 moved = np.empty((*moved.shape[:-1], 2 * (count + new)), moved.dtype)
             moved[..., :count] = self._array[..., self._begin : self._end]
-            self._array, self._begin, self._end = moved, 0, count
+            self._array = moved
+            self._begin = 0
+            self._end = count
         self._end += new
         return self._array[..., self._end - new : self._end].view(self._type)
 

@@ -65,13 +65,17 @@ from wattline_exporter.requests.division.totals import DivisionTotals, EnergyPar
 
 SLOT_S = 0.25
 """Width of a slot, two or more updates of the usual sensors."""
-FIT_EVERY_S, FIT_EVERY_SHARE = 5.0, 0.1
+FIT_EVERY_S = 5.0
+FIT_EVERY_SHARE = 0.1
 """Time between two fits, at least, and relative to the time of the slots in a fit."""
 COMPARED_AT_ONCE = 64
 """Most requests of one call whose estimates are compared with their energies."""
 _MOST_BLOCK_SLOTS = 20 * FIT_SLOTS
 """Most slots of a file that are divided at once, of which few have requests."""
-_COLUMNS, _ESTIMATED_J, _IDLE_J, _GUESSED = 14, 11, 12, 13
+_COLUMNS = 14
+_ESTIMATED_J = 11
+_IDLE_J = 12
+_GUESSED = 13
 """Number of columns: those of `RequestPhases.of`, the joules estimated at the report, or NaN, the
 idle energy so far, and 1 if the first token is a guess, else 0.
 """
@@ -168,7 +172,9 @@ class Division:
         self._quiet = QuietPower(FIT_SLOTS)
         self._estimates = Estimates()
         self._held.values[_ESTIMATED_J] = np.nan
-        self._fitted_s, self.other_ratio, self._separable = -np.inf, 0.0, False
+        self._fitted_s = -np.inf
+        self.other_ratio = 0.0
+        self._separable = False
         self.model: EnergyModel | None = None
         self._starts_s = np.inf
         """Time from which slots are in the fit."""
@@ -298,8 +304,10 @@ class Division:
             self._count_loads(float(slots.edges_s[-1]), count)
             self._divide_slots(slots, is_due=is_due)
             self._begins_s = np.append(self._begins_s, self.edges_s[:count])
-            self.edges_s, self._joules = self.edges_s[count:], self._joules[count:]
-            self._edge_half_j, self._divided_j = self._edge_half_j[count:], float(joules[-1])
+            self.edges_s = self.edges_s[count:]
+            self._joules = self._joules[count:]
+            self._edge_half_j = self._edge_half_j[count:]
+            self._divided_j = float(joules[-1])
         return self._take_final(at_end=at_end)
 
     @property
@@ -363,7 +371,8 @@ class Division:
         (due,) = np.nonzero(self._held.values[0, self._counted :] < until_s)
         if len(due):
             new = slice(self._counted, self._counted + int(due[-1]) + 1)
-            columns, (_, spans) = self._held.values[:, new], self.held()
+            columns = self._held.values[:, new]
+            _, spans = self.held()
             ends_s = float(max(columns[2].max(), until_s))
             begin_s = min(self.divided_s, float(columns[0].min()))
             self._decode.extend(spans, self._pace, begin_s, ends_s + 1.0)
@@ -388,9 +397,11 @@ class Division:
     def _divide_slots(self, slots: EnergySlots, *, is_due: bool) -> None:
         """Divide slots, from the first one that is not divided on."""
         all_loads, self._loads = np.split(self._loads, [len(slots.joules)], axis=1)
-        loads, guessed_loads = all_loads[:LOADS], all_loads[LOADS:]
+        loads = all_loads[:LOADS]
+        guessed_loads = all_loads[LOADS:]
         edges = self._slot_edges(slots.edges_s)
-        terms, busy = load_terms(loads, edges), loads[COUNT] > 0
+        terms = load_terms(loads, edges)
+        busy = loads[COUNT] > 0
         flights_s = RequestPhases.flights_s(self._held.values[:, : self._counted], self.divided_s)
         covered = covered_s(loads, flights_s, edges)
         slots = self._quiet.add(slots, busy)
@@ -438,8 +449,11 @@ class Division:
         latest_s = np.maximum.accumulate(self._held.values[2, : self._counted])
         count = int(np.searchsorted(latest_s, self.divided_s, side="right"))
         final = slice(0, self._counted if at_end else count)
-        found, held = self._energy(final), self._held.values[:, final].copy()
-        arrived_s, ended_s, idle_j = held[0], held[2], held[_IDLE_J]
+        found = self._energy(final)
+        held = self._held.values[:, final].copy()
+        arrived_s = held[0]
+        ended_s = held[2]
+        idle_j = held[_IDLE_J]
         is_known = arrived_s >= self._assumed_until_s
         missing_s = np.maximum(held[7] - arrived_s, 0.0)
         divided = DividedRequests(
@@ -490,15 +504,14 @@ class Division:
         first_s = float(np.maximum(columns[0], columns[7]).min(initial=self.divided_s))
         ends_s = np.append(self._begins_s[1:], self.edges_s[:1])
         unused = int(np.searchsorted(ends_s, first_s, side="right"))
-        self._begins_s, self._rates = self._begins_s[unused:], self._rates[:, unused:]
+        self._begins_s = self._begins_s[unused:]
+        self._rates = self._rates[:, unused:]
         self._decode.forget(float(self._begins_s[0]) if len(self._begins_s) else self.divided_s)
 
     def _first_estimates(self, spans: RequestSpans) -> FloatArray:
         """Return the estimates of some new requests, NaN for the others."""
-        joules, some = (
-            np.full(len(spans), np.nan),
-            slice(None, None, 1 + len(spans) // COMPARED_AT_ONCE),
-        )
+        joules = np.full(len(spans), np.nan)
+        some = slice(None, None, 1 + len(spans) // COMPARED_AT_ONCE)
         if estimated := self.estimate(spans.take(some)):
             joules[some] = estimated[0]
         return joules
@@ -588,7 +601,8 @@ def divide_all(
     file = _File(spans, slots, untimed)
     division = Division(np.intp, file.slot_s, is_regular=False, role=role)
     for found in file.divide(division, busy):
-        energies, at = found.energies, found.keys
+        energies = found.energies
+        at = found.keys
         divided.prefill_j[at] = energies.prefill_j
         divided.decode_j[at] = energies.decode_j
         divided.idle_j[at] = energies.idle_j
@@ -629,7 +643,9 @@ class _File:
 
     def __init__(self, spans: RequestSpans, slots: EnergySlots, untimed: Mask | None) -> None:
         self.slot_s = float(np.median(slots.widths_s))
-        self._slots, self._spans, self._untimed = slots, spans, untimed
+        self._slots = slots
+        self._spans = spans
+        self._untimed = untimed
         self._origin_s = float(slots.edges_s[0])
         self._edges_s = slots.edges_s - self._origin_s
         self._order: IntArray | None = None
@@ -644,12 +660,14 @@ class _File:
         """Yield the final requests of each block, by their positions; `busy` (K,) are the slots
         with requests.
         """
-        slots, edges_s = self._slots, self._edges_s
+        slots = self._slots
+        edges_s = self._edges_s
         total_j = np.append(0.0, np.cumsum(slots.joules))
         none = np.zeros(len(edges_s))
         division.extend(edges_s, total_j, none if slots.edge_half_j is None else slots.edge_half_j)
         idle_w = np.broadcast_to(slots.idle_w, len(slots.joules))
-        first, latest_s = 0, 0.0
+        first = 0
+        latest_s = 0.0
         for end in _block_ends(busy):
             until_s = float(edges_s[end])
             latest_s = max(latest_s, self._add(division, until_s))

@@ -109,7 +109,8 @@ def least_squares(systems: FloatArray, targets: FloatArray) -> FloatArray:
     terms all sets can be tried.
     """
     count = systems.shape[2]
-    best, error = np.zeros((len(systems), count)), np.sum(targets**2, axis=1)
+    best = np.zeros((len(systems), count))
+    error = np.sum(targets**2, axis=1)
     for size in range(1, count + 1):
         for chosen in itertools.combinations(range(count), size):
             columns = systems[:, :, chosen]
@@ -149,7 +150,8 @@ def is_separable(windows: FitWindows, phases_j: Sequence[float], half_j: Sequenc
         for joules, half in zip(phases_j, half_j, strict=True)
     ):
         return False
-    prefill, decode = windows.terms[:, 0], windows.terms[:, 1:3]
+    prefill = windows.terms[:, 0]
+    decode = windows.terms[:, 1:3]
     if not np.any(prefill) or not np.any(decode):
         return False
     scaled = decode / np.maximum(np.sqrt(np.mean(decode**2, axis=0)), 1e-300)

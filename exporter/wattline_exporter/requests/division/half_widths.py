@@ -14,7 +14,9 @@ from wattline_exporter.requests.division.spans import IDLE_RATIO
 ERRORS = 4
 """Number of the signed errors: three directions of the fit, and the difference to the other model.
 """
-FLOOR_RATIO, ROLE_RATIO, PHASE_RATIO = 0.02, 0.04, 0.05
+FLOOR_RATIO = 0.02
+ROLE_RATIO = 0.04
+PHASE_RATIO = 0.05
 """Least standard errors: of a request's energy, relative to it, of a server and of a role; of the
 energies of both phases, relative to that of prefill, which is in the same steps as decode."""
 GUESS_RATIO = 0.12

@@ -41,7 +41,8 @@ _LOADS_OF = {
 _SCATTER = 1 + ERRORS
 _VARIANTS = _SCATTER + 1
 """Sums of joules: of the fit, its signed errors, and the variance of the scaling."""
-SCATTER_FACTOR, PLACE_RATIO = 0.45, 0.32
+SCATTER_FACTOR = 0.45
+PLACE_RATIO = 0.32
 """Standard error of a request's energy in a slot, as parts of the difference to the model and, if
 all of its requests begin or end in it, of its mean share.
 """
@@ -67,7 +68,8 @@ class _Instants:
     """Instants (N,) in seconds since the first edge, by slot."""
 
     def __init__(self, t_s: FloatArray, edges_s: FloatArray, slot: IntArray) -> None:
-        self.slot, self._edges_s = slot, edges_s
+        self.slot = slot
+        self._edges_s = edges_s
         self.edge_s = edges_s.take(slot)
         self.into_s = t_s - self.edge_s
 
@@ -80,7 +82,8 @@ class _Instants:
         """Return for each slot the integral of rates that hold from the instants on; None for 1
         each.
         """
-        widths_s, slots = np.diff(self._edges_s), len(self._edges_s) - 1
+        widths_s = np.diff(self._edges_s)
+        slots = len(self._edges_s) - 1
         left_s = widths_s.take(self.slot) - self.into_s
         within = amounts_at(self.slot, left_s if rate is None else rate * left_s, slots)
         risen = np.bincount(self.slot, rate, minlength=slots).astype(np.float64)
@@ -115,11 +118,9 @@ class _Points:
 def slot_loads(phases: RequestPhases, edges: SlotEdges) -> FloatArray:
     """Return the loads (8, K) of requests that end before the last edge of K slots."""
     at = _Points(phases, edges)
-    rate, at_edge, slope = (
-        phases.token_rate,
-        phases.token_rate * phases.context,
-        phases.token_rate**2,
-    )
+    rate = phases.token_rate
+    at_edge = phases.token_rate * phases.context
+    slope = phases.token_rate**2
     context = at.decode_begun.steps(at_edge) - at.decode_ended.steps(at_edge)
     context += at.decode_begun.ramps(slope) - at.decode_ended.ramps(slope)
     counts, filled = _counts(at.arrived, at.ended, edges.count)
@@ -145,7 +146,8 @@ def _counts(arrived: _Instants, ended: _Instants, slots: int) -> tuple[IntArray,
     """Return for each slot the number of requests in flight, and of those that last for the whole
     slot.
     """
-    first_whole, after = arrived.slot + (arrived.into_s > 0), ended.slot + (ended.into_s > 0)
+    first_whole = arrived.slot + (arrived.into_s > 0)
+    after = ended.slot + (ended.into_s > 0)
     lasts = ended.edge_s + ended.into_s > arrived.edge_s + arrived.into_s
     whole = ended.slot > first_whole
     in_flight, filled = (
@@ -204,7 +206,8 @@ def joules_per_load(
         rates[:, 0] = shares(np.zeros(4), np.zeros(len(busy), dtype=bool))
         rates[:, ERRORS] = rates[:, 0] / NORMAL_95  # a request may have nothing
     else:
-        best_j, other_j = terms @ model.joules_of, terms @ model.fits[OTHER_FIT]
+        best_j = terms @ model.joules_of
+        other_j = terms @ model.fits[OTHER_FIT]
         modelled = modelled_slots(best_j, dynamic_j)
         of_fits = np.array([shares(each, modelled) for each in model.fits])
         of_fits[OTHER_FIT] = shares(model.fits[OTHER_FIT], modelled_slots(other_j, dynamic_j))
@@ -268,7 +271,8 @@ class RunningIntegrals:
         energies.
         """
         at = _Points(phases, self._edges)
-        at_edge, slope = phases.token_rate * phases.context, phases.token_rate**2
+        at_edge = phases.token_rate * phases.context
+        slope = phases.token_rate**2
         joules = np.zeros((_VARIANTS, len(phases.ended_s)))
         prefill_j = np.zeros(len(phases.ended_s))
         for v in range(_VARIANTS):
@@ -295,7 +299,8 @@ class RunningIntegrals:
                 total += phases.token_rate * self._between(token, at.decode_begun, at.decode_ended)
         np.maximum(prefill_j, 0.0, out=prefill_j)  # of rounding errors
         decode_j = np.maximum(joules[0] - prefill_j, 0.0)
-        first, after = at.arrived.slot, at.ended.slot + (at.ended.into_s > 0.0)
+        first = at.arrived.slot
+        after = at.ended.slot + (at.ended.into_s > 0.0)
         final = np.maximum(after - 1, first)
         error_j2 = np.where(phases.is_cut, 0.0, self._rates[_EDGE].take(first))
         error_j2 += np.where(phases.is_open, 0.0, self._rates[_EDGE].take(final))
@@ -312,7 +317,8 @@ class RunningIntegrals:
         return self._to(row, end) - self._to(row, begin)
 
     def _to(self, row: int, instants: _Instants) -> FloatArray:
-        sums, rates = self._sums[row].take(instants.slot), self._rates[row].take(instants.slot)
+        sums = self._sums[row].take(instants.slot)
+        rates = self._rates[row].take(instants.slot)
         result: FloatArray = sums + rates * instants.into_s
         return result
 
@@ -388,14 +394,18 @@ def shared_joules(
 
     `power_w` (K,) is the power of the K slots.
     """
-    joules, (first_s, last_s) = np.zeros(len(begin_s)), (edges_s[0], edges_s[-1])
+    joules = np.zeros(len(begin_s))
+    first_s = edges_s[0]
+    last_s = edges_s[-1]
     (kept,) = np.nonzero((begin_s < end_s) & (begin_s < last_s) & (end_s > first_s))
-    begin_s, end_s = begin_s[kept], end_s[kept]
+    begin_s = begin_s[kept]
+    end_s = end_s[kept]
     begins, ends = (
         begin_s > first_s,
         end_s < last_s,
     )  # instants within the edges; only these are sorted
-    inner_begins_s, inner_ends_s = begin_s[begins], end_s[ends]
+    inner_begins_s = begin_s[begins]
+    inner_ends_s = end_s[ends]
     counts = len(edges_s), len(inner_begins_s), len(inner_ends_s)
     t_s = np.concatenate([edges_s, inner_begins_s, inner_ends_s])
     order = time_order(t_s)

@@ -40,7 +40,8 @@ MIN_FIT_SLOTS = 6
 """Least number of slots with requests for a fit."""
 FIT_SLOTS = 1_200
 """Most slots with requests in a fit while a server runs, five minutes of slots of 0.25 s."""
-FIT_FACTOR, DOUBT_FACTOR = 3.0, 4.0
+FIT_FACTOR = 3.0
+DOUBT_FACTOR = 4.0
 """Factors of the standard errors: of the fit, and of the distance to the other model that the data
 allow.
 """
@@ -51,11 +52,13 @@ part of the energy of context therefore counts as that of steps, up to half of i
 """
 OTHER_FIT = 1
 """Position of the fit towards the other model among the fits."""
-LEAST_RATIO, UNKNOWN_RATIO = 0.3, 1.0
+LEAST_RATIO = 0.3
+UNKNOWN_RATIO = 1.0
 """Least half-width of an estimate, relative to it, and that with fewer than LEAST_COMPARED
 requests.
 """
-LEAST_COMPARED, COMPARED = 20, 1_000
+LEAST_COMPARED = 20
+COMPARED = 1_000
 """Least and most final requests whose estimates give the half-width of the next one."""
 _LEAST_STEP = 1e-6
 """Least step of a derivative; the usual one is the standard error, since energies are bounded, but

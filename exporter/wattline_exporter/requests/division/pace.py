@@ -141,18 +141,18 @@ class RequestPhases:
         The first ones are the columns of `RequestSpans`, the begin of the prefill, the cut, and on
         the clock of decode the begin and the end of the decode and the cut.
         """
-        spans, (started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s) = (
-            RequestSpans(*held[:6]),
-            held[6:11],
-        )
+        spans = RequestSpans(*held[:6])
+        started_s, cut_s, paced_begun_s, paced_ended_s, paced_cut_s = held[6:11]
         started = started_s - edge_s
         begun = np.maximum(spans.first_token_s - edge_s, started)
         ended = np.maximum(spans.ended_s - edge_s, begun)
-        decode_begun, decode_ended = paced_begun_s - paced_edge_s, paced_ended_s - paced_edge_s
+        decode_begun = paced_begun_s - paced_edge_s
+        decode_ended = paced_ended_s - paced_edge_s
         rate = token_rate(
             np.maximum(spans.generated_tokens - 1, 0.0), decode_ended - decode_begun, LEAST_TOKEN_S
         )
-        cut, paced_cut = cut_s - edge_s, paced_cut_s - paced_edge_s
+        cut = cut_s - edge_s
+        paced_cut = paced_cut_s - paced_edge_s
         return cls(
             np.maximum(spans.arrived_s - edge_s, cut),
             np.maximum(started, cut),
@@ -177,7 +177,8 @@ class RequestPhases:
 
     def until(self, edges: SlotEdges) -> RequestPhases:
         """Return the phases up to the last edge."""
-        end_s, paced_end_s = edges.real_s[-1], edges.paced_s[-1]
+        end_s = edges.real_s[-1]
+        paced_end_s = edges.paced_s[-1]
         return replace(
             self,
             arrived_s=np.minimum(self.arrived_s, end_s),
@@ -213,7 +214,8 @@ class DecodeClock:
             clock = PrefillClock(near.prefill_starts_s(pace.prefill_speed), near.first_token_s)
             inner_s = clock.times_s[(clock.times_s > fixed_s) & (clock.times_s < until_s)]
         else:
-            clock, inner_s = PrefillClock(np.empty(0), np.empty(0)), np.empty(0)
+            clock = PrefillClock(np.empty(0), np.empty(0))
+            inner_s = np.empty(0)
         real_s = np.concatenate([[fixed_s], inner_s, [until_s]])
         added_s = clock.paced_s(real_s, pace.slowdown)
         paced_s = self.paced_s(real_s[:1]) + added_s - added_s[0]
@@ -225,13 +227,15 @@ class DecodeClock:
     def forget(self, before_s: float) -> None:
         """Forget the clock before a time; it is not slower there."""
         first = max(0, int(np.searchsorted(self._real_s, before_s)) - 1)
-        self._real_s, self._paced_s = self._real_s[first:], self._paced_s[first:]
+        self._real_s = self._real_s[first:]
+        self._paced_s = self._paced_s[first:]
 
     def paced_s(self, t_s: FloatArray) -> FloatArray:
         """Return times on this clock."""
         if not len(self._real_s):
             return t_s
-        first_s, last_s = self._real_s[0], self._real_s[-1]
+        first_s = self._real_s[0]
+        last_s = self._real_s[-1]
         outer_s = np.minimum(t_s - first_s, 0.0) + np.maximum(t_s - last_s, 0.0)
         result: FloatArray = np.interp(t_s, self._real_s, self._paced_s) + outer_s
         return result
@@ -244,7 +248,8 @@ def union(begin_s: FloatArray, end_s: FloatArray) -> tuple[FloatArray, FloatArra
     if not len(begin_s):
         return begin_s, end_s
     order = time_order(begin_s)
-    begin_s, reach_s = begin_s[order], np.maximum.accumulate(end_s[order])
+    begin_s = begin_s[order]
+    reach_s = np.maximum.accumulate(end_s[order])
     firsts = np.flatnonzero(np.append(True, begin_s[1:] > reach_s[:-1]))
     return begin_s[firsts], reach_s[np.append(firsts[1:] - 1, len(reach_s) - 1)]
 

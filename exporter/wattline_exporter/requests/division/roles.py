@@ -19,7 +19,8 @@ from wattline_exporter.requests.division.model import Role
 from wattline_exporter.requests.division.spans import IDLE_RATIO, EnergySlots, RequestSpans
 from wattline_exporter.requests.division.totals import EnergyPart
 
-_LEAST_DECODES, _LEAST_DECODE_S = 3, 1e-3
+_LEAST_DECODES = 3
+_LEAST_DECODE_S = 1e-3
 
 
 def divide_role(
@@ -97,7 +98,8 @@ def _total(energies: RequestEnergies, slots: EnergySlots) -> EnergyPart:
     """Return the energy of a role: all above idle, so only samples, idle power and unreported work
     are uncertain.
     """
-    joules, idle_j = float(energies.divided.dynamic_j.sum()), float(energies.divided.idle_j.sum())
+    joules = float(energies.divided.dynamic_j.sum())
+    idle_j = float(energies.divided.idle_j.sum())
     edges_j = (
         0.0 if slots.edge_half_j is None else float(slots.edge_half_j[0] + slots.edge_half_j[-1])
     )

@@ -13,11 +13,13 @@ from wattline_exporter.requests.division.arrays import FloatArray, IntArray, Mas
 
 _SAME_STEP_S = 1e-3
 """Requests whose first tokens are closer than this were prefilled in the same step."""
-PACE_GROUPS, PACE_REQUESTS = 2, 8_192
+PACE_GROUPS = 2
+PACE_REQUESTS = 8_192
 """Most groups of consecutive requests that show the pace of a server, and requests of a group:
 those that are divided at once are of the same minutes.
 """
-LEAST_TOKEN_S, LEAST_PREFILLED_S = 1e-4, 1e-7
+LEAST_TOKEN_S = 1e-4
+LEAST_PREFILLED_S = 1e-7
 """Least times of a generated token of one request, and of a prefilled one: no server is faster."""
 LIKELY_TOKENS = 200.0
 """Prefilled tokens that likely last as long as a generated one, with the time in the queue."""
@@ -215,10 +217,12 @@ class EnergySlots:
         is missing is therefore added to that of the next slot: otherwise, its excess would count as
         energy above idle.
         """
-        expected_j, joules = self.idle_w * self.widths_s, np.maximum(self.joules, 0.0)
+        expected_j = self.idle_w * self.widths_s
+        joules = np.maximum(self.joules, 0.0)
         if self.edge_half_j is None:
             return np.minimum(expected_j, joules)
-        found, missing_j = [], 0.0
+        found = []
+        missing_j = 0.0
         for expected, measured, most in zip(
             expected_j.tolist(), joules.tolist(), (2 * self.edge_half_j[1:]).tolist(), strict=True
         ):

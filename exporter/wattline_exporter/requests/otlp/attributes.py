@@ -14,12 +14,10 @@ from wattline_exporter.sensors.readings import printable
 Value = str | int | float | bool
 Values = dict[str, Value]
 
-RUN_ID, POD_UID, CONTAINER_ID, HOST_NAME = (
-    "wattline.run_id",
-    "k8s.pod.uid",
-    "container.id",
-    "host.name",
-)
+RUN_ID = "wattline.run_id"
+POD_UID = "k8s.pod.uid"
+CONTAINER_ID = "container.id"
+HOST_NAME = "host.name"
 PROCESS_IDS = ("process.pid", "vllm.process_id")
 RESOURCE_KEYS = frozenset({RUN_ID, POD_UID, CONTAINER_ID, HOST_NAME, "service.name", *PROCESS_IDS})
 

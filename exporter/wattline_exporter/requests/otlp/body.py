@@ -83,14 +83,15 @@ def _read(
 
     resource_keys = RESOURCE_KEYS | reader.resource_keys
     rows: list[SpanRow] = []
-    sources, source_of = list[SpanSource](), list[int]()
-    sets, set_numbers = list[LabelSet](), list[int]()
-    links, spans = list[tuple[int, int]](), 0
+    sources = list[SpanSource]()
+    source_of = list[int]()
+    sets = list[LabelSet]()
+    set_numbers = list[int]()
+    links = list[tuple[int, int]]()
+    spans = 0
     for of_resource in message.resource_spans:
-        resource, begin = (
-            scalar_values(attributes_of(of_resource.resource), resource_keys),
-            len(rows),
-        )
+        resource = scalar_values(attributes_of(of_resource.resource), resource_keys)
+        begin = len(rows)
         for of_scope in of_resource.scope_spans:
             spans += len(of_scope.spans)
             for span in of_scope.spans:
@@ -99,7 +100,8 @@ def _read(
                         _from_hex(span.span_id),
                         _from_hex(span.parent_span_id),
                     )
-                number, parent = int.from_bytes(span.span_id), span.parent_span_id
+                number = int.from_bytes(span.span_id)
+                parent = span.parent_span_id
                 if parent and parent != span.span_id:
                     links.append((number, int.from_bytes(parent)))
                 if row := reader.read(span, attributes_of(span), number):

@@ -50,10 +50,8 @@ def _is_text(joined: str) -> bool:
 
 
 def _served(requests: RequestColumns, position: int) -> ServedRequest:
-    labels, first = (
-        requests.sets[requests.set_numbers[position]],
-        float(requests.first_token_at[position]),
-    )
+    labels = requests.sets[requests.set_numbers[position]]
+    first = float(requests.first_token_at[position])
     return ServedRequest(
         requests.ids[position],
         float(requests.started_at[position]),

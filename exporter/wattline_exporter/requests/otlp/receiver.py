@@ -32,7 +32,9 @@ if TYPE_CHECKING:  # numpy is imported with the first request
 
 MAX_WAITING = 8
 """Bodies that wait for their decoding, one at a time in a thread; a further one gets 429."""
-_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
+_INVALID_ARGUMENT = 3
+_RESOURCE_EXHAUSTED = 8
+_UNAVAILABLE = 14
 _CODES = {400: _INVALID_ARGUMENT, 429: _RESOURCE_EXHAUSTED, 503: _UNAVAILABLE}
 """Codes of gRPC, by HTTP status."""
 OUTCOMES = ("accepted", "ignored", "duplicate", "invalid", "refused", "no_run")
@@ -98,9 +100,11 @@ class OtlpReceiver:
         Raises RunError.
         """
         self._tree.add(body.links)
-        counts, reasons = Counter(ignored=body.spans - len(body.requests)), Counter[str]()
+        counts = Counter(ignored=body.spans - len(body.requests))
+        reasons = Counter[str]()
         for run_id, chosen in self._by_run(body, counts, reasons).items():
-            is_all, spans = chosen.all(), list(compress(body.span_ids, chosen))
+            is_all = chosen.all()
+            spans = list(compress(body.span_ids, chosen))
             try:
                 receipt = await self._sink.report_columns(
                     run_id, body.requests if is_all else body.requests.take(chosen)
@@ -110,7 +114,8 @@ class OtlpReceiver:
                     error.status in _CODES
                 ):  # the sender repeats the body; counted spans are then duplicates
                     raise
-                duplicates, refused = 0, {error.detail: len(spans)}
+                duplicates = 0
+                refused = {error.detail: len(spans)}
             else:
                 duplicates = receipt.duplicate
                 refused = {
@@ -159,7 +164,8 @@ class OtlpReceiver:
         """Return the mask of spans whose requests no other span describes as well, each id once."""
         import numpy as np
 
-        redundant, mask = self._tree.redundant(span_ids), np.ones(len(span_ids), dtype=bool)
+        redundant = self._tree.redundant(span_ids)
+        mask = np.ones(len(span_ids), dtype=bool)
         if redundant or len(set(span_ids)) < len(span_ids):
             for position, span_id in enumerate(span_ids):
                 mask[position] = span_id not in redundant

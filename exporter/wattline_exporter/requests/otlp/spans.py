@@ -21,15 +21,17 @@ from wattline_exporter.requests.otlp.attributes import (
 )
 from wattline_exporter.requests.otlp.trace_messages import Attributes
 
-_INPUT, _PROMPT = "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"
-_OUTPUT, _COMPLETION = "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"
-_CACHED, _CACHE_READ = "gen_ai.usage.cached_tokens", "gen_ai.usage.cache_read.input_tokens"
-_FIRST_TOKEN, _FIRST_CHUNK = (
-    "gen_ai.latency.time_to_first_token",
-    "gen_ai.response.time_to_first_chunk",
-)
+_INPUT = "gen_ai.usage.input_tokens"
+_PROMPT = "gen_ai.usage.prompt_tokens"
+_OUTPUT = "gen_ai.usage.output_tokens"
+_COMPLETION = "gen_ai.usage.completion_tokens"
+_CACHED = "gen_ai.usage.cached_tokens"
+_CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
+_FIRST_TOKEN = "gen_ai.latency.time_to_first_token"  # noqa: S105  # name of an attribute
+_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 _LATENCY = "gen_ai.latency.e2e"
-_RESPONSE_ID, _REQUEST_ID = "gen_ai.response.id", "gen_ai.request.id"
+_RESPONSE_ID = "gen_ai.response.id"
+_REQUEST_ID = "gen_ai.request.id"
 """Id of the answer, which a gateway has from its server, and a server's own id of the request."""
 _OPERATION = "gen_ai.operation.name"
 _WITHOUT_OUTPUT = frozenset({"embeddings", "embedding", "aembedding", "rerank", "arerank"})
@@ -40,7 +42,8 @@ _NOT_REQUESTS = frozenset(
 Role = Literal["prefill", "decode"]
 _ROLES: dict[str, Role] = {"prefill": "prefill", "decode": "decode"}
 _NS = 1e-9
-_NAN, _INFINITE = float("nan"), float("inf")
+_NAN = float("nan")
+_INFINITE = float("inf")
 
 
 SpanRow = tuple[
@@ -65,7 +68,8 @@ class SpanReader:
     """Conversion of spans to requests, with the labels that `rules` allow."""
 
     def __init__(self, rules: LabelRules) -> None:
-        self._rules, self._label_keys = rules, rules.keys
+        self._rules = rules
+        self._label_keys = rules.keys
         self.resource_keys = frozenset(rules.keys)
 
     def labels(self, texts: tuple[str | None, ...], resource: Values) -> dict[str, str]:

@@ -68,8 +68,10 @@ class OwnerLabels:
         match owner.kind:
             case "slurm":
                 job = describe_job(owner.id, pid, self._proc, self._slurm_conf)
-                run_id, labels = job.run_id, job.labels
-                gpus, some_gpus = job.gpus, job.some_gpus
+                run_id = job.run_id
+                labels = job.labels
+                gpus = job.gpus
+                some_gpus = job.some_gpus
             case "kubernetes":
                 run_id = f"pod-{owner.id}"
                 pod = self._find_pod(owner.id, seen_on)

@@ -91,7 +91,8 @@ class ProcessOwners:
         A pid that was missing in a read, or named no living process, is read again: it may be
         another process.
         """
-        known, self._known = self._known, {}
+        known = self._known
+        self._known = {}
         for pid in pids:
             self._known[pid] = self._check(known[pid]) if pid in known else self._find(pid)
         return self._known

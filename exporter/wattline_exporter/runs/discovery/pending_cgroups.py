@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 def attach_cgroup(run: RunRecord, path: str) -> None:
     """Give the run its cgroup, which has a process now."""
-    run.cgroup, run.pending_cgroup = path, None
+    run.cgroup = path
+    run.pending_cgroup = None
     if run.discovered:
         run.discovered = replace(run.discovered, path=path)
 

@@ -171,7 +171,8 @@ class PodDirectory(Service):
                     {uid: self._latest.get(uid, pod) for uid, pod in read.items()} if read else None
                 )
             if pods is not None:
-                self._latest, self.read_s = pods, now_s
+                self._latest = pods
+                self.read_s = now_s
         known = await asyncio.to_thread(self._join, self._latest, gpus, now_s)
         kept = {uid: pod for uid, pod in self._pods.items() if now_s - pod.seen_s < KEPT_S}
         self._pods = kept | known
@@ -204,7 +205,8 @@ class PodDirectory(Service):
             paths = {**self._find_cgroups(), **paths}
         known: dict[str, KnownPod] = {}
         for uid, pod in pods.items():
-            before, name = self._pods.get(uid), (pod.namespace, pod.name)
+            before = self._pods.get(uid)
+            name = (pod.namespace, pod.name)
             if gpus is None and before:
                 known[uid] = replace(before, pod=pod, seen_s=now_s)
                 continue

@@ -201,7 +201,8 @@ class DiscoveryService(Service):
         known = use.processes or filter(None, map(find_process, sorted(pids_in_cgroup(owner.path))))
         first = min(known, key=lambda process: process.started_s, default=None)
         begin_s = max(first.started_s, now.s - MAX_BEGIN_AGE_S) if first else now.s
-        pid, started_at = first.pid if first else None, now.at - (now.s - begin_s)
+        pid = first.pid if first else None
+        started_at = now.at - (now.s - begin_s)
         described = self._labels.describe(owner, pid, started_at, tuple(use.gpus))
         found = DiscoveredRun(
             self._runs.unused_id(described.run_id),
@@ -307,7 +308,8 @@ class DiscoveryService(Service):
             log.warning(
                 "process %d uses a GPU but belongs to no run: %s", pid, _REMEDIES[unresolved[pid]]
             )
-        self._suspects, self._unresolved = suspects, unresolved
+        self._suspects = suspects
+        self._unresolved = unresolved
 
     def readings(self) -> Iterator[Reading]:
         counts = Counter(self._unresolved.values())

@@ -232,7 +232,8 @@ class CarbonFeed:
             before = bisect_right(starts, slot.begin_s)
             return slot.quality == "actual" or not before or new[before - 1].end_s <= slot.begin_s
 
-        oldest_s, latest_s = self._now() - KEEP_S, self._now() + AHEAD_S
+        oldest_s = self._now() - KEEP_S
+        latest_s = self._now() + AHEAD_S
         merged = without_overlaps([*(slot for slot in self._slots if untouched(slot)), *new])
         self._slots = tuple(
             slot for slot in merged if slot.end_s > oldest_s and slot.begin_s < latest_s

@@ -48,7 +48,8 @@ def parse_power_model(text: str) -> PowerModel:
             fields[name] = float(number)
         except ValueError:
             raise ValueError(f"{_FORM}, not {text!r}") from None
-    idle_w, max_w = fields.get("idle", math.nan), fields.get("max", math.nan)
+    idle_w = fields.get("idle", math.nan)
+    max_w = fields.get("max", math.nan)
     if not 0 <= idle_w < max_w <= MAX_POWER_W:  # false for NaN as well
         raise ValueError(f"{_FORM}, not {text!r}")
     return PowerModel(idle_w, max_w)

@@ -162,7 +162,8 @@ def open_event(pmu_type: int, config: int, cpu: int) -> int:
     attributes = ctypes.create_string_buffer(
         _ATTRIBUTES.pack(pmu_type, _ATTRIBUTES.size, config, 0, 0, 0, 0, 0, 0, 0), _ATTRIBUTES.size
     )
-    all_processes, no_group = ctypes.c_int(-1), ctypes.c_int(-1)
+    all_processes = ctypes.c_int(-1)
+    no_group = ctypes.c_int(-1)
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.syscall(
         ctypes.c_long(number),

@@ -40,7 +40,8 @@ class HostSource:
     def _utilization(self) -> list[Reading]:
         """Return the utilization since the last read, nothing at the first."""
         busy_s, total_s = host_cpu_seconds()
-        last, self._last = self._last, (busy_s, total_s)
+        last = self._last
+        self._last = (busy_s, total_s)
         if last is None or total_s <= last[1]:
             return []
         ratio = (busy_s - last[0]) / (total_s - last[1])
@@ -53,7 +54,8 @@ class HostSource:
         for role, pid in self._roles().items():
             try:
                 process = psutil.Process(pid)
-                times, memory = process.cpu_times(), process.memory_info()
+                times = process.cpu_times()
+                memory = process.memory_info()
             except psutil.NoSuchProcess:
                 continue
             readings.append(Reading(PROCESS_CPU, (role,), times.user + times.system))

@@ -32,10 +32,8 @@ class NotFoundError(SourceError):
 
 def api_server_url(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the URL of the API server as a pod's environment has it, or None outside of a pod."""
-    host, port = (
-        environment.get("KUBERNETES_SERVICE_HOST"),
-        environment.get("KUBERNETES_SERVICE_PORT", "443"),
-    )
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         return None
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

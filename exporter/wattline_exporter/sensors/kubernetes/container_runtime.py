@@ -75,7 +75,8 @@ class ContainerRuntime:
                 status = self._call(
                     _CRI + "ContainerStatus", request, ContainerStatusResponse
                 ).status
-                codes[name], reasons[name] = status.exit_code, status.reason
+                codes[name] = status.exit_code
+                reasons[name] = status.reason
                 ends[name] = status.finished_at / 1e9
         return Pod("", "", containers=codes, reasons=reasons, ended_at=ends)
 

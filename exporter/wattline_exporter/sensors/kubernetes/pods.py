@@ -174,13 +174,15 @@ def _static_uid(metadata: _Metadata) -> str:
 
 
 def _pod(item: _Item) -> Pod:
-    metadata, status = item.metadata, item.status
+    metadata = item.metadata
+    status = item.status
     labels = metadata.labels or {}
     owner = next((owner for owner in metadata.owner_references or [] if owner.controller), None)
     kind, name = (owner.kind, owner.name) if owner else ("", "")
     suffix = "-" + labels.get("pod-template-hash", "")
     if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
-        kind, name = "Deployment", name.removesuffix(suffix)
+        kind = "Deployment"
+        name = name.removesuffix(suffix)
     ends = {container.name: _end(container) for container in status.container_statuses or []}
     return Pod(
         metadata.namespace,

@@ -115,7 +115,8 @@ class ResourceSlices:
     def _refresh(self) -> None:
         self._tried_s = self._clock()
         try:
-            self._uuids, self._failure = _uuids(self._list()), None
+            self._uuids = _uuids(self._list())
+            self._failure = None
         except SourceError as error:
             self._failure = error
 

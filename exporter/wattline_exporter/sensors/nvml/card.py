@@ -231,7 +231,10 @@ def field_call(card: GpuHandle, fields: Sequence[int]) -> Callable[[], Any]:
     empty = (pynvml.c_nvmlFieldValue_t * len(fields))()
     for value, field in zip(empty, fields, strict=True):
         value.fieldId = field
-    values, size, handle, count = type(empty)(), ctypes.sizeof(empty), card.handle, len(fields)
+    values = type(empty)()
+    size = ctypes.sizeof(empty)
+    handle = card.handle
+    count = len(fields)
     read_bytes = memoryview(values).cast(
         "B"
     )  # unpacking takes half the time of that of an array of structures

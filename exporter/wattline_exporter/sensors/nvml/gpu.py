@@ -65,7 +65,8 @@ class GpuProcessReader:
             call = getattr(self._card.api, f"nvmlDeviceGet{process_type}RunningProcesses")
             for process in self._query(("processes", process_type), partial(call, handle)) or ():
                 used = process.usedGpuMemory
-                pid, before = int(process.pid), memory_by_pid.get(int(process.pid))
+                pid = int(process.pid)
+                before = memory_by_pid.get(int(process.pid))
                 memory_by_pid[pid] = (
                     before if used in {None, _UNKNOWN_MEMORY} else max(int(used), before or 0)
                 )
@@ -90,14 +91,13 @@ class GpuProcessReader:
         else:
             if newest_us < self._newest_us:
                 self._read_until_us = 0
-            self._newest_us, self._updated_us, self._offset_us = (
-                newest_us,
-                now_us,
-                newest_us - now_us,
-            )
+            self._newest_us = newest_us
+            self._updated_us = now_us
+            self._offset_us = newest_us - now_us
         if self._offset_us is None:
             return {}
-        since_us, until_us = self._read_until_us, now_us + self._offset_us
+        since_us = self._read_until_us
+        until_us = now_us + self._offset_us
         self._read_until_us = until_us
         return mean_shares(samples, since_us or until_us - _SAMPLE_PERIOD_US, until_us)
 
@@ -119,7 +119,8 @@ def mean_shares(samples: Iterable[Any], since_us: int, until_us: int) -> dict[in
     before_us: dict[int, int] = {}
     busy_us: dict[int, float] = {}
     for sample in sorted(samples, key=lambda sample: int(sample.timeStamp)):
-        pid, at_us = int(sample.pid), int(sample.timeStamp)
+        pid = int(sample.pid)
+        at_us = int(sample.timeStamp)
         covered_us = max(0, at_us - before_us.get(pid, since_us))
         busy_us[pid] = busy_us.get(pid, 0.0) + covered_us * min(100, sample.smUtil) / 100
         before_us[pid] = at_us
@@ -157,7 +158,10 @@ class NvmlGpu:
         """Read energy and power, in one call where the GPU supports the fields, else by the older
         calls.
         """
-        query, api, handle, now = self._energy_query, self._card.api, self.handle, self._card.now
+        query = self._energy_query
+        api = self._card.api
+        handle = self.handle
+        now = self._card.now
         before_s = now()
         counter_j = instant_w = average_w = None
         fields = query("fields", self._read_fields)

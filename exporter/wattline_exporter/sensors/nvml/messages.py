@@ -178,7 +178,9 @@ class MessageWriter:
 
     def flush(self) -> None:
         with self._lock:
-            items, self._items, self._polls = self._items, [], 0
+            items = self._items
+            self._items = []
+            self._polls = 0
         try:
             with _write_lock:
                 for frame in _frames(items):

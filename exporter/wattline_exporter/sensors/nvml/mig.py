@@ -49,7 +49,8 @@ class MigInstances:
         if now < self._scan_s:
             return False
         self._scan_s = now + SCAN_EVERY_S
-        was_on, self.is_on = self.is_on, self._mode()
+        was_on = self.is_on
+        self.is_on = self._mode()
         self.instances = tuple(self._find()) if self.is_on else ()
         self._busy.keep({instance.gpu_instance for instance in self.instances})
         return was_on != self.is_on
@@ -142,7 +143,8 @@ class SmUtilization:
         metrics = pynvml.c_nvmlGpmMetricsGet_t(
             version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=1
         )
-        metrics.sample1, metrics.sample2 = before, after
+        metrics.sample1 = before
+        metrics.sample2 = after
         metric = metrics.metrics[0]
         metric.metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
         self._card.api.nvmlGpmMetricsGet(metrics)

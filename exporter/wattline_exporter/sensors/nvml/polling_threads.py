@@ -96,7 +96,8 @@ class PolledGpu:
         hang.
         """
         assert self._gpu
-        now, uuid = boottime(), self._gpu.info.uuid
+        now = boottime()
+        uuid = self._gpu.info.uuid
         if now >= self._readings_s + READINGS_EVERY_S * _DUE_SHARE:
             self._readings_s = now
             readings = {
@@ -175,7 +176,8 @@ class PollingThreads:
                 if slow is None or now - thread.busy_since_s < SLOW_CALL_S:
                     continue
                 others = [gpu for gpu in thread.gpus if gpu is not slow]
-                thread.gpus, thread.isolated_since_s = [slow], now
+                thread.gpus = [slow]
+                thread.isolated_since_s = now
                 if others:
                     self._start(others)
 
@@ -193,7 +195,8 @@ class PollingThreads:
 
     def _rejoin(self, thread: _PollingThread) -> None:
         if thread.isolated_since_s is not None and boottime() - thread.isolated_since_s > REJOIN_S:
-            gpus, thread.gpus = thread.gpus, []
+            gpus = thread.gpus
+            thread.gpus = []
             for gpu in gpus:
                 self._assign(gpu)
 
@@ -201,7 +204,8 @@ class PollingThreads:
         """Poll each GPU, and read the other values of the most overdue GPUs."""
         for gpu in gpus:
             self._call_driver(thread, gpu, self._poll)
-        now, every_s = boottime(), self._schedule.processes_every_s
+        now = boottime()
+        every_s = self._schedule.processes_every_s
         overdue = [(late_s, gpu) for gpu in gpus if (late_s := gpu.overdue_s(now, every_s)) >= 0]
         due = [gpu for _, gpu in sorted(overdue, key=lambda item: -item[0])]
         for gpu in due[: self._schedule.reads_a_round()]:

@@ -66,14 +66,19 @@ def parse_cgroup_path(path: str) -> CgroupIdentity:
     for name in path.split("/"):
         in_slurm = in_slurm or "slurm" in name
         if match := _POD.fullmatch(name) or _PODMAN_POD.fullmatch(name):
-            pod_uid, innermost = match["uid"].replace("_", "-"), "pod"
+            pod_uid = match["uid"].replace("_", "-")
+            innermost = "pod"
         elif (match := _CONTAINER.fullmatch(name)) and "conmon" not in (match["engine"] or ""):
             if before == "libpod_parent" and not match["engine"]:
-                pod_uid, innermost = match["id"], "pod"
+                pod_uid = match["id"]
+                innermost = "pod"
             else:
-                container, innermost = match["id"], "container"
+                container = match["id"]
+                innermost = "container"
         elif in_slurm and (match := _JOB.fullmatch(name)):
-            job, step, innermost = match["job"], "", "slurm"
+            job = match["job"]
+            step = ""
+            innermost = "slurm"
         elif job and not step and (match := _STEP.fullmatch(name)):
             step = match["step"]
         elif match := _USER.fullmatch(name):

@@ -222,7 +222,8 @@ def _slurm(name: str, root: Path) -> str:
             f"slurm:{name}: give the job's number, or JOB.STEP such as 4711.0 or 4711.batch; see: "
             "squeue"
         )
-    job, step = match[1], match[2] or ""
+    job = match[1]
+    step = match[2] or ""
     matches = [
         (path, who.id)
         for path, who in _topmost(root, "slurm")
@@ -263,7 +264,8 @@ def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity
         for path, who in ((path, parse_cgroup_path(path)) for _, path in _walk(hierarchy, "/")):
             if who.kind != kind or (path.startswith(f"{top_path}/") and who.id == above.id):
                 continue
-            above, top_path = who, path
+            above = who
+            top_path = path
             if path not in seen:
                 seen.add(path)
                 yield path, who

@@ -152,7 +152,8 @@ class ProcessTable:
         fade = math.exp(-(now_s - self._last_s) / RECENT_S) if self._last_s is not None else 1.0
         for total in self._totals.values():
             total.recent_s *= fade
-        before, self._known = self._known, {}
+        before = self._known
+        self._known = {}
         for stat in stats:
             process = before.get(stat.process)
             if process is None:

@@ -53,9 +53,12 @@ class Activity(Library):
 
     def nvmlDeviceGetMemoryInfo(self, handle: Handle, version: int | None = None) -> Any:
         gpu, _, instance = self._any(handle)
-        used, total = memory_used_bytes(gpu, instance), (instance or gpu.product).memory_bytes
+        used = memory_used_bytes(gpu, instance)
+        total = (instance or gpu.product).memory_bytes
         memory = pynvml.c_nvmlMemory_v2_t(version=version) if version else pynvml.c_nvmlMemory_t()
-        memory.total, memory.used, memory.free = total, used, total - used
+        memory.total = total
+        memory.used = used
+        memory.free = total - used
         return memory
 
     def nvmlDeviceGetTemperature(self, handle: Handle, sensor: int) -> int:

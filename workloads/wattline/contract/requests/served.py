@@ -25,12 +25,14 @@ CLIENT_RUN_HEADER = "Wattline-Run"
 """Header in which a client names its run to the server."""
 CLIENT_RUN_LABEL = "client_run"
 """Label of a request that the server reported: the run of its client."""
-SERVER_WORKLOAD, SERVER_LABEL = "llm-server", "server"
+SERVER_WORKLOAD = "llm-server"
+SERVER_LABEL = "server"
 """Workload and label of a run that a server begins for its own reports."""
 ROLES = ("prefill", "decode")
 """Parts of a disaggregated server: one prefills prompts, the other generates tokens."""
 
-_TEXT, _LABEL_NAME = re.compile(TEXT_PATTERN), re.compile(LABEL_NAME_PATTERN)
+_TEXT = re.compile(TEXT_PATTERN)
+_LABEL_NAME = re.compile(LABEL_NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)

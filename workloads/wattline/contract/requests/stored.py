@@ -114,7 +114,9 @@ def unpack_columns(body: bytes) -> StoredColumns:
         if zlib.crc32(content) != checksum:
             raise ValueError("a batch of requests is damaged: its checksum is wrong")
         head = json.loads(bytes(content[:length]))
-        count, at, columns = len(head["ids"]), length, []
+        count = len(head["ids"])
+        at = length
+        columns = []
         for code in head["types"]:
             column = array(code, bytes(content[at : at + count * struct.calcsize(code)]))
             if len(column) < count:

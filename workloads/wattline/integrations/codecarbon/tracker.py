@@ -136,7 +136,8 @@ class EmissionsTracker:
             return self.final_emissions
         if self._task is not None:
             self.end_task(outcome)
-        run, self._run = self._run, None
+        run = self._run
+        self._run = None
         run.end(outcome)
         self.final_emissions_data = self._data(run, self._before)
         self.final_emissions = self.final_emissions_data.emissions
@@ -177,7 +178,8 @@ class EmissionsTracker:
         """
         if self._task is None:
             return None
-        (name, run), self._task = self._task, None
+        name, run = self._task
+        self._task = None
         run.end(outcome)
         data = self._data(run, self._before_task)
         self._tasks.append(TaskEmissionsData(name, data))
@@ -285,7 +287,8 @@ class TaskEmissionsTracker:
     """Measures a block as a task, of the given tracker or of a new one."""
 
     def __init__(self, task_name: str, tracker: EmissionsTracker | None = None) -> None:
-        self.tracker, self._is_own = tracker or EmissionsTracker(), tracker is None
+        self.tracker = tracker or EmissionsTracker()
+        self._is_own = tracker is None
         self.task_name = task_name
 
     def __enter__(self) -> Self:

@@ -72,7 +72,9 @@ class _Line:
 
     def take(self) -> str:
         text = "".join(self._cells) + self._colours
-        self._cells, self._column, self._colours = [], 0, ""
+        self._cells = []
+        self._column = 0
+        self._colours = ""
         return text
 
     def write(self, text: str) -> None:

@@ -199,12 +199,11 @@ class MeasuredKernels:
 
     def results(self) -> dict[str, float]:
         """Return the results; the speed is the total of all devices by wall time."""
-        kernel, measured = self.kernel, self.devices
+        kernel = self.kernel
+        measured = self.devices
         _report_grouping(kernel, measured)
-        count, total_s = (
-            sum(one.kernels for one in measured),
-            math.fsum(one.total_s for one in measured),
-        )
+        count = sum(one.kernels for one in measured)
+        total_s = math.fsum(one.total_s for one in measured)
         return {
             f"{kernel.unit}_per_second": count * kernel.amount / self.wall_s,
             f"{kernel.noun}_count": count,

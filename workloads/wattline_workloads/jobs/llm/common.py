@@ -133,7 +133,8 @@ class World:
 
         one = torch.tensor([value], device=self._device, dtype=torch.float64)
         distributed.all_reduce(one, getattr(distributed.ReduceOp, operation))
-        reduced, kept = float(one), weakref.ref(one)
+        reduced = float(one)
+        kept = weakref.ref(one)
         del one
         give_up_s = time.monotonic() + _RELEASED_WITHIN_S
         while kept() is not None and time.monotonic() < give_up_s:

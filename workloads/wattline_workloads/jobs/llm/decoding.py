@@ -238,11 +238,15 @@ def generate_tokens(
     import torch
 
     began_s = clock()
-    ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
+    ids = batch.ids.to(loaded.device)
+    mask = batch.mask.to(loaded.device)
     ends = torch.tensor(sorted(limits.eos), device=loaded.device, dtype=torch.long)
     unfinished = torch.ones(len(ids), dtype=torch.bool, device=loaded.device)
-    step, cache = _Step(loaded.module), None
-    token_times_s, live, chosen = list[float](), list[int](), []
+    step = _Step(loaded.module)
+    cache = None
+    token_times_s = list[float]()
+    live = list[int]()
+    chosen = []
     with torch.no_grad():
         while len(live) < limits.new_tokens:
             count = int(unfinished.sum()) if limits.eos else len(unfinished)

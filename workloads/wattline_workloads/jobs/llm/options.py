@@ -164,9 +164,11 @@ def parse_length_range(text: str) -> tuple[int, int]:
     """Parse `16` or `16:64` to minimum and maximum."""
     low, _, high = text.partition(":")
     try:
-        least, most = int(low), int(high or low)
+        least = int(low)
+        most = int(high or low)
     except ValueError:
-        least, most = 0, 0
+        least = 0
+        most = 0
     if not 1 <= least <= most:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number of tokens; give 16, or 16:64 for 16 to 64"

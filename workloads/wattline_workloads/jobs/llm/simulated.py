@@ -24,7 +24,8 @@ _FEWEST = (
     28  # pairs of 32-bit operations that a data center GPU computes while it reads one parameter
 )
 _BYTES_PER_PARAMETER = 4
-_FORWARD, _TRAINING = 2.0, 6.0
+_FORWARD = 2.0
+_TRAINING = 6.0
 UTILIZATION = {"llm-generate": 0.6, "llm-forward": 1.0, "llm-train": 1.0}
 """Share of dynamic power and of peak speed, by job."""
 

@@ -84,7 +84,9 @@ class RequestReports:
     def __init__(
         self, run: wattline.ActiveRun, api: Api, waits: Waits = Waits()
     ) -> None:  # it is frozen
-        self._run, self._api, self._waits = run, api, waits
+        self._run = run
+        self._api = api
+        self._waits = waits
         self._held: list[_Held] = []
         self._is_direct = run.run_id is None
         """True if requests are reported without waiting."""
@@ -151,7 +153,8 @@ class RequestReports:
         with self._lock:
             due = [each for each in self._held if each.ended_at <= than]
             if due and not self._server_runs:
-                due, self._is_direct = self._held, True
+                due = self._held
+                self._is_direct = True
             self._held = (
                 [] if self._is_direct else [each for each in self._held if each.ended_at > than]
             )
@@ -166,7 +169,8 @@ class RequestReports:
         """
         with self._lock:
             since_at = min([time.time(), *(each.ended_at for each in self._held)]) - _SAME_S
-        runs, taken = self._open_runs(), set[tuple[str, str]]()
+        runs = self._open_runs()
+        taken = set[tuple[str, str]]()
         for run_id, gpus in runs.items():
             for reported in self._requests_of(run_id, since_at) if gpus else ():
                 if (name := (run_id, reported["id"])) in self._taken or self._take(
@@ -178,7 +182,8 @@ class RequestReports:
 
     def _take(self, reported: Mapping[str, Any], run_id: str, runs: Mapping[str, set[str]]) -> bool:
         """Forget the held request that a server reported; return whether there is one."""
-        key, is_named = self._key(reported["id"]), self._is_named(reported)
+        key = self._key(reported["id"])
+        is_named = self._is_named(reported)
         with self._lock:
             is_same = is_named or len(key) >= _LONG_ID  # a proxy may have removed the headers
             found = [
@@ -228,7 +233,8 @@ class RequestReports:
 
     def _requests_of(self, run_id: str, since_at: float) -> list[dict[str, Any]]:
         """Return requests of a run that ended since an instant. Raises ExporterError."""
-        found, after = list[dict[str, Any]](), ""
+        found = list[dict[str, Any]]()
+        after = ""
         while True:
             page = self._api.get(
                 f"/runs/{run_id}/requests?start={since_at:.3f}&limit={_PAGE}{after}"

@@ -147,9 +147,12 @@ class EventStreamDecoder:
     def _take(self, line: str) -> str | None:
         """Return the data of an event that ends with this line, else None."""
         if self._first:
-            line, self._first = line.removeprefix("\ufeff"), False
+            line = line.removeprefix("\ufeff")
+            self._first = False
         if not line:
-            data, self._data, self._data_bytes = self._data, [], 0
+            data = self._data
+            self._data = []
+            self._data_bytes = 0
             return "\n".join(data) if data else None
         field, _, value = line.partition(":")
         if field in {"data", "error"}:  # llama.cpp has sent errors as a field of that name

@@ -77,7 +77,8 @@ def parse_slo(text: str) -> Slo:
 
 def load_results(load: LoadGenerator, slo: Slo | None) -> dict[str, float]:
     """Return the results by name, without those that could not be measured."""
-    answers, window_s = load.answers, load.window_s
+    answers = load.answers
+    window_s = load.window_s
     good = [answer for answer in answers if answer.failure is None]
     results = {"requests_failed": float(load.failed), **_by_kind(answers)}
     if load.cancelled:
