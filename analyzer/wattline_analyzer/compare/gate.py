@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from wattline.contract.work import is_useful, most_common_first, primary_first
@@ -152,6 +152,8 @@ def judge(
     for repeat in range(FEWEST_REPEATS, longest + 1):
         look = _Look.after(columns, figure, repeat, paired=bool(pairs))
         decision = _test(look.difference, math.log1p(max_increase), _part(repeat, planned))
+        if decision.verdict is Verdict.PASS and look.candidate_outliers > 1:
+            decision = replace(decision, verdict=Verdict.CANNOT_TELL)
         if decision.verdict is not Verdict.CANNOT_TELL:
             break
     low, high = (
@@ -181,6 +183,9 @@ class _Look:
     repeats: int
     kept: tuple[GroupMember, ...]
     outliers: tuple[str, ...]
+    candidate_outliers: int
+    """Number of the candidate's runs among them. One may be a cold first run; several may be part
+    of what the candidate does, so that it does not pass without them."""
     values: Sequence[Sequence[RunValue]]
     difference: LogDifference
 
@@ -215,6 +220,7 @@ class _Look:
             repeats,
             tuple(one for one, is_outlier in marked if not is_outlier),
             tuple(one.run_id for one, is_outlier in marked if is_outlier),
+            sum(flags[1]),
             groups,
             log_difference(groups[0], groups[1], paired=paired),
         )

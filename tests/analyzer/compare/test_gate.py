@@ -178,6 +178,23 @@ def test_gate_leaves_out_a_cold_first_run(side, paired):
     assert result.repeats == 5
 
 
+@pytest.mark.parametrize("paired", [True, False], ids=["pairs", "groups"])
+@pytest.mark.parametrize(
+    ("costly", "expected"), [(1, Verdict.PASS), (3, Verdict.CANNOT_TELL)], ids=["one", "three"]
+)
+def test_gate_does_not_pass_without_several_costly_runs(costly, expected, paired):
+    """Of ten runs of the candidate, one or three need 30 % more: in the mean of all 3 or 9 %."""
+    noise = np.array([0.0, 0.2, -0.2, 0.1, -0.1, 0.3, -0.3, 0.05, -0.15, 0.15]) / 100
+    candidate = 500 * np.exp(noise[::-1])
+    candidate[[1, 4, 7][:costly]] *= 1.3
+    groups = [
+        group("main", 500 * np.exp(noise), repeats=paired),
+        group("change", candidate, repeats=paired),
+    ]
+
+    assert judge(groups, ENERGY, LIMIT, 10).verdict is expected
+
+
 def test_gate_small_increase_needs_five_repeats():
     """Four runs of each side may be in two clock states by chance, if they differ by less than 5 %."""
     noise = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 0.2, 0.0, 0.0]) / 1e5
