@@ -75,30 +75,36 @@ def list_runs(source: SampleSource, since_s: float, limit: int | None) -> RunLis
 def _list_of_exporter(source: HttpSource, start_s: float, limit: int | None) -> RunList | None:
     """Return the runs of an exporter's ledger; None for a server without a run API.
 
-    The ledger is read up to the first page without a run that was active since `start_s`.
+    Running runs have pages of their own. Ended ones are read up to the first page without a run
+    that was active since `start_s`.
     """
-    active: list[Run] = []
+    running = _api_page(source, MAX_RUNS_LISTED, {"state": "running"})
+    if running is None:
+        return None
+    active = {run.run_id: run for run in running}
     size = MAX_RUNS_LISTED if limit is None else min(limit + 1, MAX_RUNS_LISTED)
-    before = ""
-    while limit is None or len(active) <= limit:
-        page = _api_page(source, size, before)
+    last: Run | None = None
+    listed = 0
+    while limit is None or listed <= limit:
+        page = _api_page(source, size, {} if last is None else {"before": last.run_id})
         if page is None:
-            return None
+            raise FetchError(f"cannot list the runs of {source.name}", "repeat the command")
         found = [run for run in page if run.ended_at is None or run.ended_at >= start_s]
-        active += found
-        if len(page) < size or not found:
+        active.update((run.run_id, run) for run in found)
+        listed += len(found)
+        if len(page) < size or not found or page[-1] == last:
             break
-        before = page[-1].run_id
+        last = page[-1]
+    newest = sorted(active.values(), key=lambda run: (run.started_at, run.run_id), reverse=True)
     return RunList(
-        [run_entry(run, fresh=True) for run in active[:limit]],
-        limit is not None and len(active) > limit,
+        [run_entry(run, fresh=True) for run in newest[:limit]],
+        limit is not None and len(newest) > limit,
     )
 
 
-def _api_page(source: HttpSource, size: int, before: str) -> list[Run] | None:
+def _api_page(source: HttpSource, size: int, chosen: Mapping[str, str]) -> list[Run] | None:
     """Return a page of runs; None from a server without a run API. Raises FetchError."""
-    after = {"before": before} if before else {}
-    response = source.get("/api/v1/runs", {"limit": str(size), **after})
+    response = source.get("/api/v1/runs", {"limit": str(size), **chosen})
     try:
         documents: Any = response.json() if response.ok else None
     except ValueError:
@@ -395,4 +401,4 @@ def _local_runs() -> dict[str, Run]:
     with closing(local):
         if not isinstance(local, HttpSource):
             return {}
-        return {run.run_id: run for run in _api_page(local, MAX_RUNS_LISTED, "") or ()}
+        return {run.run_id: run for run in _api_page(local, MAX_RUNS_LISTED, {}) or ()}

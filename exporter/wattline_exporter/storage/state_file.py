@@ -289,6 +289,7 @@ class StateFile:
         those that are older than that start and run id.
         """
         with closing(sqlite3.connect(self.folder / STATE_FILE, timeout=1)) as connection:
+            connection.execute("BEGIN")  # runs may move to the archive between two reads
             return newest_runs(connection, limit, before)
 
     def close(self) -> None:

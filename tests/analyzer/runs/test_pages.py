@@ -23,19 +23,20 @@ def run_api(runs):
     def respond(path, parameters):
         if path != "/api/v1/runs":
             return Reply(404, b"none", "text/plain")
-        ids = [run.run_id for run in runs]
+        chosen = [run for run in runs if "state" not in parameters or run.ended_at is None]
+        ids = [run.run_id for run in chosen]
         first = ids.index(parameters["before"]) + 1 if "before" in parameters else 0
-        page = runs[first : first + int(parameters["limit"])]
+        page = chosen[first : first + int(parameters["limit"])]
         return Reply(200, json.dumps([run.to_json() for run in page]).encode())
 
     return respond
 
 
-def listed(since_s, limit):
+def listed(since_s, limit, runs=ENDED):
     """Return the ids of the listed runs of an exporter, whether there are more, and the number of
-    requests.
+    requests: one for those that are running, and one for each page.
     """
-    with http_server(run_api(ENDED[::-1])) as (address, requests):
+    with http_server(run_api(runs[::-1])) as (address, requests):
         source = PrometheusSource(f"http://{address}")
         found = pages.list_runs(source, since_s, limit)
         source.close()
@@ -43,15 +44,21 @@ def listed(since_s, limit):
 
 
 def test_limited_list_of_an_exporter_is_one_page_with_one_more():
-    assert listed(1e12, 2) == (["r-5", "r-4"], True, 1)
+    assert listed(1e12, 2) == (["r-5", "r-4"], True, 2)
 
 
 def test_limited_list_of_all_runs_of_an_exporter_is_not_cut():
-    assert listed(1e12, 5) == (["r-5", "r-4", "r-3", "r-2", "r-1"], False, 1)
+    assert listed(1e12, 5) == (["r-5", "r-4", "r-3", "r-2", "r-1"], False, 2)
 
 
 def test_list_of_an_exporter_leaves_out_runs_that_ended_earlier():
-    assert listed(1.0, None) == ([], False, 1)
+    assert listed(1.0, None) == ([], False, 2)
+
+
+def test_running_run_behind_a_page_of_runs_that_ended_earlier_is_listed():
+    service = replace(RUN, run_id="service", started_at=1.0, ended_at=None, outcome=None)
+
+    assert listed(1.0, 2, [service, *ENDED]) == (["service"], False, 2)
 
 
 def test_lists_of_servers_and_history_agree(call, fleet_addresses, fleet_history):
