@@ -631,7 +631,12 @@ class DeviceMeter:
         """True if the polls at the current period show when the counter changes, as well as more
         frequent ones would.
         """
-        return self.has_counter and self._clock.is_complete(self.period_s)
+        latest = self.latest
+        return (
+            self.has_counter
+            and latest is not None
+            and self._clock.is_complete(self.period_s, latest.after_s)
+        )
 
     def settling_s(self) -> float:
         """Return the time after an instant from which further polls no longer improve its mark."""

@@ -6,7 +6,7 @@ import cmath
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -29,6 +29,11 @@ slack of 0.65 to 0.9 ms, and 24 s one of 0.7 to 1.1 ms; 12 s with a burst each 2
 """
 COMPLETE_SHARE = 0.8
 """Share of the counter's updates in CHANGES_S that must be known: late polls miss some."""
+
+COMPLETE_SLACK_S = 0.0015
+"""Slack of a clock above which a burst of polls narrows it: polls that beat slowly with the updates
+bound them less.
+"""
 
 PhaseRange = Callable[[float], tuple[float, float]]
 _MIN_CHANGES = 8
@@ -119,14 +124,15 @@ class CounterClockTracker:
             self._due_s = now_s + COUNTER_REFIT_S * len(self._changes)
         return self._clock
 
-    def is_complete(self, poll_period_s: float) -> bool:
+    def is_complete(self, poll_period_s: float, now_s: float) -> bool:
         """Return whether polls of this period alone show when the counter changes, and have done
-        so for CHANGES_S: more frequent ones would hardly narrow the clock's slack.
+        so for CHANGES_S up to `now_s`: more frequent ones would hardly narrow the clock's slack.
         """
         clock = self._clock
-        if clock is None or clock.period_s < 2 * poll_period_s:
+        if clock is None or clock.period_s < 2 * poll_period_s or clock.slack_s > COMPLETE_SLACK_S:
             return False
-        return len(self._changes) * clock.period_s >= COMPLETE_SHARE * CHANGES_S
+        recent = sum(end_s >= now_s - CHANGES_S for _, end_s in self._changes)
+        return recent * clock.period_s >= COMPLETE_SHARE * CHANGES_S
 
     def _discard(self, now_s: float) -> None:
         while self._changes and self._changes[0][1] < now_s - CHANGES_S:
@@ -189,6 +195,8 @@ def _follow(known: SensorClock, changes: Sequence[tuple[float, float]]) -> Senso
     polls each 47 ms.
     """
     margin_s = _FOLLOWED_SLACKS * known.slack_s + _JITTER_S
+    first_s = sum(changes[0]) / 2
+    known = replace(known, phase_s=known.nearest(first_s))  # else the numbers grow with uptime
     phase_s = known.phase_s
     period_s = known.period_s
     near = [changes[0]]

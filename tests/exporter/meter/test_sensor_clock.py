@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattline_exporter.meter.sensor_clock import (
+    COMPLETE_SLACK_S,
     CounterClockTracker,
     SensorClock,
     fit_sensor_clock,
@@ -154,18 +155,45 @@ def steady_polls(seconds):
 def test_counter_clock_is_complete_after_30_s_of_steady_polls():
     tracker, now_s = tracker_of(steady_polls(31.0))
     assert tracker.at(now_s) is not None
-    assert tracker.is_complete(0.047)
+    assert tracker.is_complete(0.047, now_s)
 
     tracker, now_s = tracker_of(steady_polls(22.0))  # 22 of 30 s, less than 0.8
     assert tracker.at(now_s) is not None
-    assert not tracker.is_complete(0.047)
+    assert not tracker.is_complete(0.047, now_s)
 
 
 def test_counter_clock_changes_of_long_ago_do_not_make_it_complete():
     tracker, now_s = tracker_of(steady_polls(31.0))
-    assert tracker.at(now_s + 8.0) is not None  # with the changes of 22 s
-    assert not tracker.is_complete(0.047)
+    assert not tracker.is_complete(0.047, now_s + 8.0)  # 22 of 30 s, also without another fit
+    assert tracker.at(now_s + 8.0) is not None
+    assert not tracker.is_complete(0.047, now_s + 8.0)
     assert tracker.at(now_s + 40.0) is None
+
+
+def test_counter_clock_that_beats_slowly_with_the_polls_is_not_complete():
+    """Updates each 2.5 polls at multiples of 47 ms: two phases of the updates are seen only."""
+    rng = random.Random(7)
+    polls = [1_000.0 + 0.047 * number + rng.uniform(0.0, 0.0005) for number in range(850)]
+    tracker, now_s = tracker_of(polls, period_s=0.1175)
+    clock = tracker.at(now_s)
+
+    assert clock is not None
+    assert clock.slack_s > COMPLETE_SLACK_S
+    assert not tracker.is_complete(0.047, now_s)
+
+
+def test_counter_clock_slack_does_not_fall_with_uptime():
+    """The numbers of updates count from the changes that are kept, not from the first fit."""
+    tracker, polls_end_s = tracker_of(steady_polls(40.0))
+    first = tracker.at(polls_end_s)
+    changes = list(tracker._changes)
+    far = SensorClock(
+        first.phase_s - 100_000 * first.period_s, first.period_s, first.slack_s
+    )  # the same clock, with an origin three hours before
+
+    assert fit_sensor_clock(changes, far).slack_s == pytest.approx(
+        fit_sensor_clock(changes, first).slack_s, rel=0.05
+    )
 
 
 def test_counter_clock_of_updates_faster_than_two_polls_is_never_complete():
@@ -174,8 +202,8 @@ def test_counter_clock_of_updates_faster_than_two_polls_is_never_complete():
     tracker, now_s = tracker_of(polls, period_s=0.06)
 
     assert tracker.at(now_s).period_s == pytest.approx(0.06, abs=1e-4)
-    assert tracker.is_complete(0.013)
-    assert not tracker.is_complete(0.047)
+    assert tracker.is_complete(0.013, now_s)
+    assert not tracker.is_complete(0.047, now_s)
 
 
 def bursty_polls(seconds, rng):
