@@ -30,7 +30,7 @@ slack of 0.65 to 0.9 ms, and 24 s one of 0.7 to 1.1 ms; 12 s with a burst each 2
 COMPLETE_SHARE = 0.8
 """Share of the counter's updates in CHANGES_S that must be known: late polls miss some."""
 
-COMPLETE_SLACK_S = 0.0015
+COMPLETE_SLACK_S = 0.0016
 """Slack of a clock above which a burst of polls narrows it: polls that beat slowly with the updates
 bound them less.
 """

@@ -240,7 +240,7 @@ def test_finish_uncertain_end_half_width_is_the_energy_until_the_latest_end():
 def test_finish_expired_lease_half_width_is_the_energy_since_the_last_report():
     # 6 s at 300 W, and the half-width of the mark at 104 s
     line = line_until(116.0)
-    reported_half_j = line_until(107.0).mark(104.0).half_width_j
+    reported_half_j = line.mark(104.0).half_width_j
 
     run = ended_at_300_w(line, lease_until_s=END_S)
 
