@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -160,7 +161,10 @@ def requests_command(
                 source, found, [one for one in gpus.split(",") if one], roles
             )
     table, counted, notes = requests_with_energy(
-        found.table, server.slots, found.counted, found.part_s
+        replace(found.table, energies=None) if roles else found.table,  # divided by role again
+        server.slots,
+        found.counted,
+        found.part_s,
     )
     part = None if counted is None else server.part(found.part_s, found.client_s)
     notes += part_notes(table, counted, part, found.client)

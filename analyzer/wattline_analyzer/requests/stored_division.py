@@ -60,7 +60,7 @@ class DividedSeconds(NamedTuple):
             lacking_j = whole_j - float(joules.sum())
             if missing_s and lacking_j > 0.0:
                 gap_j = widths_s / missing_s * lacking_j
-            elif len(joules):
+            elif joules.any():
                 joules = joules * (whole_j / float(joules.sum()))
         of_slots = np.zeros((2, 2 * len(joules) + 1))
         of_slots[0, ::2] = gap_j

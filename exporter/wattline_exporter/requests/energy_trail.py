@@ -84,8 +84,8 @@ class EnergyTrail:
 
     @property
     def is_polled(self) -> bool:
-        """True once the device was polled."""
-        return self._meter.latest is not None
+        """True once the device was polled, by this exporter or the one before."""
+        return self._meter.latest is not None or bool(self._known.times_s)
 
     @property
     def begin_s(self) -> float:

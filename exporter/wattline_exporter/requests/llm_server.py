@@ -395,6 +395,10 @@ class Server:
             rows["is_shared"] = ((begins_s < ended_s) & (arrived_s < ends_s)).any(axis=0)
         if not self._is_measured:
             rows["loss"] = NO_GPU
+        is_lost = rows["loss"] > 0
+        self._division.rest_j += float(totals_j(rows[is_lost]).sum())  # up to a millisecond each
+        for name in ("prefill_j", "decode_j", "idle_j"):
+            rows[name][is_lost] = 0.0
         return rows
 
     def _finish(self) -> None:

@@ -85,10 +85,23 @@ class Servers:
     def add(self, run_id: str, run: RunDevices, now: ClockReading) -> Server:
         """Return a new server."""
         server = self._new_server(run_id, run, now)
-        from_s = max(self._known_from_s(server.trails, now.s), _at_s(run.begin_at, now))
+        from_s = max(
+            self._known_from_s(server.trails, now.s),
+            _at_s(run.begin_at, now),
+            now.s - self._kept_s,  # the trail may be of an exporter that ended long ago
+        )
         divided_s = self._divided_s.get(run_id, -math.inf)
         server.begin(max(from_s, divided_s), now.s, is_continued=divided_s >= from_s)
         return server
+
+    def rejoin(self, run_id: str, run: RunDevices, now: ClockReading) -> None:
+        """Divide the energy of GPUs also with a run that is recovered later: before the first one
+        is, since its time is divided with all of them.
+        """
+        self._read_gpus(now.s, 0.0)
+        for device, trail in self._trails_of(run).items():
+            from_s = self._known_from_s({device: trail}, now.s)
+            self._shares.join(run_id, device, from_s, _at_s(run.begin_at, now))
 
     def recover(
         self,

@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # numpy is imported with the first request
     from wattline_exporter.requests.division.columns import RequestColumns
     from wattline_exporter.requests.division.spans import RequestSpans
     from wattline_exporter.requests.final import FinalEnergies, FinalEnergy
+    from wattline_exporter.requests.llm_server import Server
 
 TICK_S = 1.0
 STALLED_S = 2.0
@@ -124,7 +125,11 @@ class RequestService(Service):
             self._servers.restore_trail(uuid, part, now)
         for run_id, _, requests in (*saved.recent, *saved.undivided):
             self._ids.of_run(run_id).note(requests, now)
-        for run_id in dict.fromkeys(run_id for run_id, *_ in saved.undivided):
+        run_ids = list(dict.fromkeys(run_id for run_id, *_ in saved.undivided))
+        for run_id in run_ids:
+            with suppress(RunError):
+                self._servers.rejoin(run_id, self._runs.devices_of(run_id), now)
+        for run_id in run_ids:
             self._recover(run_id, saved, now)
 
     def _recover(self, run_id: str, saved: SavedRequests, now: ClockReading) -> None:
@@ -150,7 +155,14 @@ class RequestService(Service):
         server = self._servers.recover(run_id, run, batches, from_at, now)
         if server.last_edge_s is None or now.s - server.last_edge_s > self._settings.window_s:
             self._take(run_id, *server.tick(now.s, now.s, at_once=True))
+            self._take_divided(run_id, server, now)
             self._servers.remove(run_id)
+
+    def _take_divided(self, run_id: str, server: Server, now: ClockReading) -> None:
+        """Keep the energy that a server divided since the last call, for the next save."""
+        if divided := server.take_divided(now.at - now.s):
+            self._seconds += [(run_id, *each) for each in divided.seconds.tolist()]
+            self._divisions[run_id, divided.begin_at] = divided.totals.to_json()
 
     def _finish_undivided(
         self, run_id: str, batches: Sequence[tuple[str, int, RequestColumns]]
@@ -415,9 +427,7 @@ class RequestService(Service):
         for run_id, server in list(self._servers.by_run.items()):
             known_s = self._servers.known_s(run_id, now.s)
             self._take(run_id, *server.tick(now.s, known_s, every_s=every_s, at_once=at_once))
-            if divided := server.take_divided(now.at - now.s):
-                self._seconds += [(run_id, *each) for each in divided.seconds.tolist()]
-                self._divisions[run_id, divided.begin_at] = divided.totals.to_json()
+            self._take_divided(run_id, server, now)
             if not server.is_busy and self._has_ended(run_id):
                 self._servers.remove(run_id)
                 self._saving.pop(run_id, None)

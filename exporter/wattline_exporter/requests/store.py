@@ -257,10 +257,8 @@ class RequestStore:
                 for name in ("page_count", "page_size", "freelist_count")
             )
             if (pages - free) * size > self._keep_bytes:
-                first, last = connection.execute("SELECT min(id), max(id) FROM batch").fetchone()
-                connection.execute(
-                    "DELETE FROM batch WHERE id < ?", (first + _SHARE_A_TRIM * (last - first) + 1,)
-                )
+                _delete_oldest(connection, "batch", "id")
+                _delete_oldest(connection, "divided_slot", "begin_at")
         self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
 
     async def save(self, state: DividedState) -> bool:
@@ -431,3 +429,11 @@ class RequestStore:
 
 def _from(requests: list[ServedRequest], first: int) -> Iterator[ServedRequest]:
     return iter(requests[first:])
+
+
+def _delete_oldest(connection: sqlite3.Connection, table: str, column: str) -> None:
+    """Delete the first _SHARE_A_TRIM of a table's range of a column, but not its last row."""
+    first, last = connection.execute(f"SELECT min({column}), max({column}) FROM {table}").fetchone()  # noqa: S608  # names of this module
+    if first is not None and first < last:
+        until = min(first + _SHARE_A_TRIM * (last - first) + 1, last)
+        connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (until,))  # noqa: S608  # names of this module

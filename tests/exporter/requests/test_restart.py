@@ -19,6 +19,7 @@ from tests.daemon import begin, daemon, end
 from tests.exporter.api import assert_problem
 from tests.exporter.requests.calls import accepted, report, served
 from tests.exporter.requests.serving_node import ServingNode
+from tests.exporter.runs.ledger_node import GPU
 from tests.polling import eventually
 from wattline.contract import metrics as m
 from wattline.contract.requests.served import ServedRequest
@@ -254,6 +255,40 @@ def test_energies_after_a_kill_are_those_without_it(tmp_path, down_s):
     assert np.abs(killed_j - plain_j).mean() < 0.02 * plain_j.mean()
 
 
+def test_requests_of_two_servers_before_a_kill_have_equal_parts_of_their_gpu(node):
+    """The GPU draws 260 W; each run has one request of 20 s after the other: 2,600 J each."""
+    runs = ("server", "other")
+    node.node.begin(run_id="other", gpus=[GPU.id])
+
+    async def serve(first, seconds):
+        for second in range(first, first + seconds):
+            node.node.power_w = 260.0
+            node.node.run_for(1.0)
+            now_at = node.node.now().at
+            for number, run_id in enumerate(runs):
+                if second >= 40 and second % 20 == 10 * number:
+                    request = served_at(f"{run_id}-{second}", now_at - 20.0, now_at)
+                    await node.service.report(run_id, [request])
+                    sent.append((run_id, request.request_id))
+            await node.service.tick()
+
+    async def scenario():
+        await serve(0, 190)
+        pending = [
+            (run_id, name) for run_id, name in sent if node.service.show(name).state != "final"
+        ]
+        await restarted(node).start()
+        await serve(190, 100)
+        await node.service.tick(at_once=True)
+        return [(run_id, (await node.service.find(name)).energy_joules) for run_id, name in pending]
+
+    sent = []
+    found = asyncio.run(scenario())
+
+    assert {run_id for run_id, _ in found} == set(runs)
+    assert [joules for _, joules in found] == pytest.approx([2_600.0] * len(found), rel=0.02)
+
+
 def test_requests_of_an_exporter_that_was_down_for_longer_than_the_window_are_final(node):
     """The GPU draws 160 W; the last request ended at the kill."""
 
@@ -269,9 +304,12 @@ def test_requests_of_an_exporter_that_was_down_for_longer_than_the_window_are_fi
         node.node.now_s += 400.0
         await restarted(node).start()
         await node.service.tick()
-        return [node.service.show(each.request_id) for each in sent]
+        divided = await node.service.divided_energy("server", 0.0)
+        return [node.service.show(each.request_id) for each in sent], divided.seconds
 
-    views = asyncio.run(scenario())
+    views, seconds = asyncio.run(scenario())
+
+    assert sum(joules for _, _, joules, *_ in seconds) == pytest.approx(20 * 160.0, rel=0.05)
 
     assert {view.state for view in views} == {"final"}
     assert [view.energy_joules for view in views[:17]] == pytest.approx([160.0] * 17, rel=0.1)

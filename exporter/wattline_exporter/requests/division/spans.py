@@ -231,16 +231,6 @@ class EnergySlots:
             found.append(idle)
         return np.array(found)
 
-    def within_j(self, begin_s: FloatArray, end_s: FloatArray) -> FloatArray:
-        """Return the energy of all slots of each of some intervals (N,)."""
-        total_j = np.append(0.0, np.cumsum(self.joules))
-        first = np.maximum(np.searchsorted(self.edges_s, begin_s, side="right") - 1, 0)
-        final = np.minimum(np.searchsorted(self.edges_s, end_s), len(self.joules))
-        result: FloatArray = np.maximum(
-            total_j[final] - total_j[np.minimum(first, len(self.joules))], 0.0
-        )
-        return result
-
     def dynamic_j(self, quiet_s: FloatArray, chosen: slice = slice(None)) -> FloatArray:
         """Return the energy above idle of the requests in some slots, of which `quiet_s` are
         without a request.
@@ -251,16 +241,6 @@ class EnergySlots:
         other_j = np.minimum(self.other_w * np.maximum(quiet_s, 0.0), np.maximum(above_j, 0.0))
         result: FloatArray = above_j - other_j
         return result
-
-    def other_ratio(self, dynamic_j: FloatArray, covered_s: FloatArray) -> float:
-        """Return the largest power of other work, relative to that above idle during requests, at
-        most 1.
-
-        Requests have `dynamic_j` in slots in which they are in progress for `covered_s`.
-        """
-        return min(
-            1.0, self.other_limit_w * float(covered_s.sum()) / max(float(dynamic_j.sum()), 1e-9)
-        )
 
 
 class QuietPower:
