@@ -78,7 +78,7 @@ DividedSecond = tuple[str, float, float, float, float, bool]
 
 
 class DividedState(NamedTuple):
-    """What was divided since the last save.
+    """Divided energy since the last save.
 
     `divided` has the batch up to which each run's requests are in the counters, `divided_at` the
     Unix time up to which its energy is divided, `final` rows of FINAL_TYPE of whole batches,
@@ -262,7 +262,7 @@ class RequestStore:
         self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
 
     async def save(self, state: DividedState) -> bool:
-        """Save what was divided in one transaction. Return False if that failed."""
+        """Save the divided energy in one transaction. Return False if that failed."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._save, state)
         except (sqlite3.Error, OSError):

@@ -19,9 +19,9 @@ PER_STEP = RunFigure("energy_per_steps_joules", "energy_per_unit", "energy per u
 RATE = RunFigure("generated_tokens_per_second", "rate", "rate", "generated_tokens")
 LIMIT, REPEATS, DRAWS = 0.03, 8, 300
 FEW_ALARMS = 8
-"""Of DRAWS: more than eight have a chance of 1 in 250 at 1 %."""
+"""Number of DRAWS; a higher one has a chance of 1 in 250 at 1 %."""
 ENOUGH_FOUND = 256
-"""Of DRAWS: fewer have a chance of 1 in 300 at 90 %."""
+"""Number of DRAWS; a lower one has a chance of 1 in 300 at 90 %."""
 
 
 def group(name, values, *, half=None, figure=ENERGY, repeats=True, work=None):
@@ -183,7 +183,7 @@ def test_gate_leaves_out_a_cold_first_run(side, paired):
     ("costly", "expected"), [(1, Verdict.PASS), (3, Verdict.CANNOT_TELL)], ids=["one", "three"]
 )
 def test_gate_does_not_pass_without_several_costly_runs(costly, expected, paired):
-    """Of ten runs of the candidate, one or three need 30 % more: in the mean of all 3 or 9 %."""
+    """One or three of the candidate's ten runs need 30 % more: 3 or 9 % in the mean of all."""
     noise = np.array([0.0, 0.2, -0.2, 0.1, -0.1, 0.3, -0.3, 0.05, -0.15, 0.15]) / 100
     candidate = 500 * np.exp(noise[::-1])
     candidate[[1, 4, 7][:costly]] *= 1.3

@@ -258,7 +258,7 @@ def hidden(*powers_w, limits=LIMITS, is_polled=True):
     return ShownPower(powers_w, limits=limits, is_polled=is_polled, shows_shape=False)
 
 
-def test_interpolation_hidden_shape_covers_all_energy_before_or_after_the_instant():
+def test_interpolation_hidden_shape_covers_all_energy_on_one_side():
     # 35 J in each update of 0.1 s at up to 700 W: at its middle between 0 and 35 J, half of it ±
     # 17.5 J; 1 ms of jitter at 350 W adds 0.35 J
     points = points_of(lambda t: 350.0 * t, 4.0)
@@ -272,7 +272,7 @@ def test_interpolation_hidden_shape_covers_all_energy_before_or_after_the_instan
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.6])
 def test_interpolation_hidden_shape_half_width_by_the_part_of_the_update(share):
     # 220 W between 70 and 700 W: min((700 - 220) f, (220 - 70) (1 - f)) · 0.1 s above, and the
-    # same with f and 1 - f exchanged below; the larger one is the half-width, beside 0.22 J
+    # same with f and 1 - f exchanged below; the larger one is the half-width, with 0.22 J
     points = points_of(lambda t: 220.0 * t, 4.0)
     above_j = min(48.0 * share, 15.0 * (1 - share))
     below_j = min(48.0 * (1 - share), 15.0 * share)
@@ -283,7 +283,7 @@ def test_interpolation_hidden_shape_half_width_by_the_part_of_the_update(share):
     assert half_width_j == pytest.approx(max(above_j, below_j) + 0.22)
 
 
-def test_interpolation_hidden_shape_is_widest_at_the_share_of_the_mean_in_the_limits():
+def test_interpolation_hidden_shape_is_widest_at_the_share_of_the_mean():
     # a quarter of the update, (250 - 100) / (700 - 100), and three quarters: 150 W · 450 W / 600 W
     # · 0.1 s = 11.25 J, and 0.25 J for 1 ms of jitter
     line_of_points = EnergyLine(points_of(lambda t: 250.0 * t, 4.0))
@@ -364,7 +364,7 @@ def test_interpolation_without_polls_keeps_the_unknown_power():
     assert half_width_j == pytest.approx(22.38)
 
 
-def test_interpolation_flat_readings_that_show_the_shape_leave_their_window():
+def test_interpolation_flat_readings_of_the_shape_leave_their_window():
     # readings and means of 350 W: 1 ms of jitter, 0.35 J, and 2 J for a faster load
     points = points_of(lambda t: 350.0 * t, 4.0)
 
@@ -373,7 +373,7 @@ def test_interpolation_flat_readings_that_show_the_shape_leave_their_window():
     assert EnergyLine(points).at(2.05, shown) == pytest.approx((717.5, 2.35))
 
 
-def test_interpolation_readings_hide_bursts_at_a_held_level_in_their_window():
+def test_interpolation_readings_hide_bursts_at_a_held_level():
     # as above at 0.75 s: 500 · 200 / 700 · 25 ms = 3.57 J, and 1 ms of jitter at 500 W
     load = Steps([(0.5, 100.0), (0.5, 500.0)] * 2)
     points = points_of(load.energy_j, 2.0)
@@ -394,7 +394,7 @@ def test_interpolation_integrated_power_locates_no_change():
     assert EnergyLine(points).at(0.55, shown) == pytest.approx((63.0, 12.0 + 0.38 + 2.0))
 
 
-def test_interpolation_readings_locate_one_change_between_updates_at_their_powers():
+def test_interpolation_readings_locate_one_change_between_updates():
     # 300 W until 0.53 s, then 500 W, which is less than twice as high: 159 J and 10 J at 0.55 s,
     # with the noise of 11 W in 0.1 s, 1 ms of jitter at 440 W, and 2 J for a faster load
     load = Steps([(0.53, 300.0), (1.5, 500.0)])
